@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from scipy.stats import chisquare
 
 import fedhist as fh
+from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise
 from fedhist.users.shards import BLOCK, Wrapped
 from server.noise import SecureNoise, SimulatedNoise
+from server.session.journal import Journal
 from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
 
@@ -90,6 +93,22 @@ def drive(script: fh.Script, users: fh.Users, seed: int = 0) -> tuple[Any, list[
         query.check_summary(summary)
 
 
+def curator(noise: Noise | None = None) -> fh.Curator:
+    """Make a Curator without a limit, which draws as simulations do unless it is told otherwise."""
+    return fh.Curator(Ledger(), noise or (lambda index: SimulatedNoise(0, index)), Journal())
+
+
+def concluded(protocol: Any, summary: fh.Summary) -> Any:
+    """Return what a script of one question, which releases nothing, makes of its answer."""
+    script = protocol.rounds(None)
+    next(script).check_summary(summary)
+    try:
+        script.send(summary)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a second question")
+
+
 class Recorder:
     """Stands for the Curator: keeps what would be released, and how, without noise."""
 
@@ -105,6 +124,11 @@ class Recorder:
             return value.argmax(axis=-1) if name.startswith("exponential") else value
 
         return method
+
+    def law(self) -> NDArray[np.float64]:
+        """Return the exact law of the only choice that was made."""
+        ((_, scores, how),) = self.calls
+        return np.asarray(softmax(scores * how["epsilon"] / (2 * how["sensitivity"])))
 
     def sensitivities(self) -> dict[str, float]:
         return {

@@ -9,27 +9,23 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+import fedhist as fh
 from clients.few_users.queries import UserMeans
 from clients.histograms.queries import ClippedCounts
 from clients.localize.queries import BinVotes
-from clients.records.functionals import Coordinates
-from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.codec import query_digest
-from fedhist.model.query import Report, Summary
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 from server.intake import Collected, Intake
 from server.reports import Ids
 
 pytestmark = pytest.mark.usefixtures("flower_task")
 
-QUERY = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
+QUERY = ClippedCounts(fh.Keys.of(["a", "b"]), 2.0, 1)
 DIGEST = query_digest(QUERY, 0)
-VOTES = BinVotes(Coordinates(1, 0.0, 1.0), 3, 1.0, cohort=Cohort(1, 0.0, 0.5))
+VOTES = BinVotes(fh.Coordinates(1, 0.0, 1.0), 3, 1.0, cohort=fh.Cohort(1, 0.0, 0.5))
 MEANS = UserMeans(2, 1.0)
 EVERYBODY = np.arange(100, dtype=np.uint64)
-INSIDE = EVERYBODY[Cohort(1, 0.0, 0.5).contains(EVERYBODY)]
+INSIDE = EVERYBODY[fh.Cohort(1, 0.0, 0.5).contains(EVERYBODY)]
 OUTSIDE = np.setdiff1d(EVERYBODY, INSIDE)
 
 
@@ -42,7 +38,7 @@ def reply(record: RecordDict, node: int = 0) -> Message:
 
 
 def summary(node: int, counts: Any = (1.0, 2.0), digest: str = DIGEST) -> Message:
-    body = Summary(3, {"counts": np.array(counts)})
+    body = fh.Summary(3, {"counts": np.array(counts)})
     return reply(encode_answer(body, node, digest), node)
 
 
@@ -53,7 +49,7 @@ def failed(reason: str | None) -> Message:
 def test_sums_in_the_order_of_the_nodes() -> None:
     """Also for real numbers, whose sum depends on the order: nodes' indices fix it."""
     values = [(2.0**53, 0.0), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)]
-    big = ClippedCounts(Keys.of(["a", "b"]), 1e17, 1)
+    big = ClippedCounts(fh.Keys.of(["a", "b"]), 1e17, 1)
     digest = query_digest(big, 0)
     result = []
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
@@ -67,7 +63,7 @@ def test_sums_in_the_order_of_the_nodes() -> None:
 
 def bad_replies() -> dict[str, Message]:
     nan = summary(1, (np.nan, 0.0))
-    other_version = reply(encode_answer(Summary(1, {"counts": np.zeros(2)}), 1, DIGEST), 1)
+    other_version = reply(encode_answer(fh.Summary(1, {"counts": np.zeros(2)}), 1, DIGEST), 1)
     record = other_version.content
     record[HEAD] = ConfigRecord(dict(record[HEAD]) | {"version": 99})
     return {
@@ -89,7 +85,7 @@ def test_bad_replies_are_counted_with_their_reason() -> None:
     """With min_replies the run goes on, over those that answered."""
     for reason, bad in bad_replies().items():
         replies = [summary(0), bad]
-        with pytest.raises(MissingReplies, match="1 of 2") as caught:
+        with pytest.raises(fh.MissingReplies, match="1 of 2") as caught:
             Intake(QUERY, DIGEST).collect(replies, 2)
         (why,) = caught.value.reasons
         assert reason in why
@@ -107,31 +103,28 @@ def test_a_second_sum_of_a_node_is_left_out() -> None:
 
 
 def test_missing_and_late_replies() -> None:
-    with pytest.raises(MissingReplies, match="3 of 4 replies are missing") as caught:
+    with pytest.raises(fh.MissingReplies, match="3 of 4 replies are missing") as caught:
         Intake(QUERY, DIGEST).collect([summary(0)], 4)
     assert caught.value.reasons == {"no reply": 3}
     late = summary(3, digest=query_digest(QUERY, 7))
     got = Intake(QUERY, DIGEST).collect([summary(0), late, summary(2)], 4, min_replies=2)
     assert (got.replies, got.summary.n_users) == (2, 6)
     assert got.dropped["no reply"] == 1
-    with pytest.raises(MissingReplies):
+    with pytest.raises(fh.MissingReplies):
         Intake(QUERY, DIGEST).collect([summary(0), late, summary(2)], 4, min_replies=3)
 
 
 def test_nobody_is_too_few() -> None:
     for least in (None, 0, 1):
-        with pytest.raises(MissingReplies, match="2 of 2"):
+        with pytest.raises(fh.MissingReplies, match="2 of 2"):
             Intake(QUERY, DIGEST).collect([], 2, least)
-    with pytest.raises(MissingReplies):
+    with pytest.raises(fh.MissingReplies):
         Intake(QUERY, DIGEST).collect([failed("x")] * 2, 2, 1)
-
-
-# -- unfolded reports ------------------------------------------------------------------------------
 
 
 def votes(node: int, ids: np.ndarray, words: Any = None) -> Message:
     bits = np.zeros((len(ids), 1), np.uint64) if words is None else words
-    report = Report(ids, {"votes": bits})
+    report = fh.Report(ids, {"votes": bits})
     return reply(encode_answer(report, node, query_digest(VOTES, 0)), node)
 
 
@@ -148,12 +141,12 @@ def test_reports_are_checked_one_by_one_and_folded_here() -> None:
     assert got.summary.n_users == 5
     assert got.summary.sums["votes"].tolist() == [[3, 1, 2]]
     tail = np.array([[8]], dtype=np.uint64)
-    with pytest.raises(MissingReplies, match="bits set"):
+    with pytest.raises(fh.MissingReplies, match="bits set"):
         taken_in([votes(0, INSIDE[:3]), votes(1, INSIDE[3:4], tail)])
 
 
 def test_a_user_outside_the_cohort_is_refused() -> None:
-    with pytest.raises(MissingReplies, match=f"1 x user {OUTSIDE[0]} answered, but is not in"):
+    with pytest.raises(fh.MissingReplies, match=f"1 x user {OUTSIDE[0]} answered, but is not in"):
         taken_in([votes(0, INSIDE[:3]), votes(1, OUTSIDE[:1])])
 
 
@@ -174,13 +167,13 @@ def test_what_becomes_of_a_bad_report() -> None:
     assert (got.replies, got.summary.n_users) == (2, 5)
     assert got.summary.sums["votes"].tolist() == [[5, 0, 0]]
     assert got.dropped == {why: 1}
-    with pytest.raises(MissingReplies, match="1 of 2 replies are missing"):
+    with pytest.raises(fh.MissingReplies, match="1 of 2 replies are missing"):
         taken_in(replies, "stop")
     got = taken_in(replies, "stop", least=1)
     assert (got.replies, got.summary.n_users) == (1, 3)
     # a node of liars has not answered
     replies[0] = votes(0, INSIDE[:3], lie[[1, 1, 1]])
-    with pytest.raises(MissingReplies, match=f"3 x {re.escape(why)}"):
+    with pytest.raises(fh.MissingReplies, match=f"3 x {re.escape(why)}"):
         taken_in(replies)
 
 
@@ -188,7 +181,7 @@ def test_the_first_good_report_of_a_user_counts() -> None:
     """Of those that come through its node, to this question."""
     one, bad = np.ones((1, 1), np.uint64), np.full((1, 1), 8, np.uint64)
     a, b, c = INSIDE[:1], INSIDE[1:2], INSIDE[2:3]
-    late = reply(encode_answer(Report(c, {"votes": one}), 0, query_digest(VOTES, 1)))
+    late = reply(encode_answer(fh.Report(c, {"votes": one}), 0, query_digest(VOTES, 1)))
     sent = [votes(0, a), votes(0, a, one), votes(0, b, bad), votes(0, b, one), late]
     got = taken_in([*sent, votes(0, c, bad)], least=1)
     assert (got.replies, got.summary.n_users) == (1, 2)
@@ -201,7 +194,7 @@ def test_the_first_good_report_of_a_user_counts() -> None:
 
 @pytest.mark.parametrize("summary_first", [True, False])
 def test_a_sum_and_reports_of_one_node_count_once(summary_first: bool) -> None:
-    report = Report(INSIDE[:3], {"votes": np.ones((3, 1), np.uint64)})
+    report = fh.Report(INSIDE[:3], {"votes": np.ones((3, 1), np.uint64)})
     bodies = (VOTES.fold(report), report)
     both = [reply(encode_answer(body, 0, query_digest(VOTES, 0))) for body in bodies]
     got = taken_in(both if summary_first else both[::-1], least=1)
@@ -213,23 +206,23 @@ def test_a_sum_and_reports_of_one_node_count_once(summary_first: bool) -> None:
 ONES, LIE = np.ones((3, 1), np.uint64), np.full((3, 1), 8, np.uint64)
 
 
-def claimed(body: Summary | Report, node: int, sender: int) -> Message:
+def claimed(body: fh.Summary | fh.Report, node: int, sender: int) -> Message:
     return reply(encode_answer(body, node, query_digest(VOTES, 0)), sender)
 
 
 def test_a_malformed_report_of_nobody_costs_its_node_only() -> None:
     none = INSIDE[:0]
     for empty in (
-        Report(none, {"nope": np.zeros((0, 1), np.uint64)}),
-        Report(none, {"votes": np.zeros((0, 2), np.uint64)}),
-        Report(none, {"votes": np.zeros((0, 1))}),
+        fh.Report(none, {"nope": np.zeros((0, 1), np.uint64)}),
+        fh.Report(none, {"votes": np.zeros((0, 2), np.uint64)}),
+        fh.Report(none, {"votes": np.zeros((0, 1))}),
     ):
         for on_bad_reply in ("drop", "stop"):
             replies = [votes(0, INSIDE[:3], ONES), claimed(empty, 1, 1)]
             got = taken_in(replies, on_bad_reply, least=1)
             assert (got.replies, got.summary.n_users) == (1, 3)
             assert sum(got.dropped.values()) == 1
-            with pytest.raises(MissingReplies):
+            with pytest.raises(fh.MissingReplies):
                 taken_in(replies, on_bad_reply)
     well_formed = votes(1, none, np.zeros((0, 1), np.uint64))
     assert taken_in([votes(0, INSIDE[:3], ONES), well_formed]).replies == 2
@@ -237,7 +230,7 @@ def test_a_malformed_report_of_nobody_costs_its_node_only() -> None:
 
 def test_nobody_counts_twice_after_a_bad_report() -> None:
     """A bad report, a sum and a good report of one node: the sum is one answer too many."""
-    good = Report(INSIDE[:3], {"votes": ONES})
+    good = fh.Report(INSIDE[:3], {"votes": ONES})
     replies = [
         votes(0, INSIDE[:3], LIE),
         claimed(VOTES.fold(good), 0, 0),
@@ -253,10 +246,10 @@ def test_nobody_counts_twice_after_a_bad_report() -> None:
 def test_whoever_claims_an_index_takes_nothing_from_its_node(on_bad_reply: str, order: int) -> None:
     """Whether it comes first or last, and whatever it sends: the honest reply counts."""
     honest = votes(0, INSIDE[:3], ONES)
-    lies = claimed(Report(INSIDE[3:6], {"votes": LIE}), 0, 9)
+    lies = claimed(fh.Report(INSIDE[3:6], {"votes": LIE}), 0, 9)
     got = taken_in([honest, lies][::order], on_bad_reply, least=1)
     assert (got.replies, got.summary.n_users) == (1, 3)
-    fits = claimed(VOTES.fold(Report(INSIDE[3:5], {"votes": 2 * ONES[:2]})), 0, 9)
+    fits = claimed(VOTES.fold(fh.Report(INSIDE[3:5], {"votes": 2 * ONES[:2]})), 0, 9)
     got = taken_in([honest, fits][::order], on_bad_reply, least=1)
     assert (got.replies, got.summary.n_users) == (2, 5)
     assert got.summary.sums["votes"].tolist() == [[3, 2, 0]]
@@ -264,7 +257,7 @@ def test_whoever_claims_an_index_takes_nothing_from_its_node(on_bad_reply: str, 
 
 
 def row_summary(ids: Any, node: int) -> Message:
-    rows = Summary(
+    rows = fh.Summary(
         len(ids), rows={"mean": np.full((len(ids), 2), 0.5)}, ids=np.array(ids, np.uint64)
     )
     return reply(encode_answer(rows, node, query_digest(MEANS, 0)), node)
@@ -284,10 +277,10 @@ def test_rows_of_one_node_never_end_the_round(ids: list[int], why: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32])
 def test_sums_of_another_width_cost_their_node_only(dtype: Any) -> None:
-    sums = VOTES.fold(Report(INSIDE[:3], {"votes": ONES})).sums
+    sums = VOTES.fold(fh.Report(INSIDE[:3], {"votes": ONES})).sums
     for name in sums:
         narrow = {**sums, name: sums[name].astype(dtype)}
-        replies = [votes(0, INSIDE[3:6], ONES), claimed(Summary(3, narrow), 1, 1)]
+        replies = [votes(0, INSIDE[3:6], ONES), claimed(fh.Summary(3, narrow), 1, 1)]
         for order in (1, -1):
             got = taken_in(replies[::order], least=1)
             assert (got.replies, got.summary.n_users) == (1, 3)
@@ -297,11 +290,11 @@ def test_sums_of_another_width_cost_their_node_only(dtype: Any) -> None:
 def test_sums_that_would_wrap_are_refused_before_they_are_added() -> None:
     n = 1 << 39
     sums = {"votes": np.full((1, 3), n), "users": np.array([n])}
-    body = Summary(n, sums)
+    body = fh.Summary(n, sums)
     intake = Intake(VOTES, query_digest(VOTES, 0))
     intake._sums["('sums', 'votes')"] = (1 << 63) - 1 - n  # as many millions of nodes would
     assert intake.use(0, intake.digest, body)
-    with pytest.raises(WireError, match="does not fit into 64 bits"):
+    with pytest.raises(fh.WireError, match="does not fit into 64 bits"):
         intake.use(1, intake.digest, body)
 
 
@@ -310,7 +303,7 @@ def test_a_reply_stands_for_no_more_users_than_a_node_has() -> None:
 
     def declared(n: int, node: int) -> Message:
         sums = {"votes": np.zeros((1, 3), np.int64), "users": np.array([n])}
-        return claimed(Summary(n, sums), node, node)
+        return claimed(fh.Summary(n, sums), node, node)
 
     intake = Intake(VOTES, query_digest(VOTES, 0), max_users=100)
     got = intake.collect([declared(100, 0), declared(10**6, 1)], 2, min_replies=1)

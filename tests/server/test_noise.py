@@ -126,10 +126,7 @@ def test_two_budgets_under_one_seed_share_no_noise():
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 7.3])
 def test_the_rounding_of_secure_logits_never_passes_epsilon(epsilon: float) -> None:
-    """In fractions: what a user can change in the difference of any two logits, as they are drawn.
-
-    Scores are integers of sensitivity 3, far below the largest; each moves by at most that.
-    """
+    """In fractions: what a user changes in the difference of any two logits."""
     rng, sensitivity = np.random.default_rng(8), 3.0
     weigh = epsilon / (2 * sensitivity)
     for scale in (10, 10**6, 3 << 28):
@@ -151,6 +148,8 @@ def test_the_rounding_of_secure_logits_never_passes_epsilon(epsilon: float) -> N
         ("adaptive-histogram", {"discrete": False}, {"discrete": True}),
         ("poisson-counts", {"discrete": False}, {"discrete": True}),
         ("unbounded-histogram", {"discrete": False}, {"discrete": True}),
+        ("central-density", {"discrete": False}, {"discrete": True, "delta": 0.0}),
+        ("user-level-erm", {"discrete": False}, {"discrete": True}),
     ],
 )
 def test_secure_noise_is_for_integers(name, real, whole):

@@ -1,7 +1,4 @@
-"""Values that protocols, questions and policies refuse: an error that names the field, or the way.
-
-What every protocol refuses alike, as a bad epsilon or a value of another type, is in the contract.
-"""
+"""Values that protocols, questions and policies refuse: an error that names the field."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.centred.queries import RadiusVotes, RankReports
 from clients.distributions.queries import CentredNorms, ExceedanceCounts, ItemCounts
 from clients.guard import Policy
@@ -22,16 +20,15 @@ from clients.histograms.key_queries import RandomClip, SizeCurves
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
 from clients.quantiles.queries import RankCells
-from clients.records.functionals import BallMean, BoxMean, Coordinates, Leaning, Rotated
+from clients.records.functionals import BallMean, BoxMean, Leaning, Rotated
 from clients.regression.queries import UserGradients
-from fedhist.channels.bits import MAX_BITS, UnaryChannel
+from fedhist.channels.bits import MAX_BITS
 from fedhist.channels.covers import MAX_BITS as COVER_BITS
 from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, SparseLattice
 from fedhist.channels.layers import Layers
 from fedhist.channels.oracles import UnaryOracle
 from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
 from fedhist.model.share import Share
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import (
     AdaptiveHistogram,
@@ -58,36 +55,34 @@ from fedhist.protocols import (
     UserLevelErm,
 )
 from fedhist.secagg import Terms
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 from server.session.weighted_keys import WeightedKeys
 
-NOBODY = Keys.of(())
-ABC = Keys.of(["a", "b", "c"])
+NOBODY = fh.Keys.of(())
+ABC = fh.Keys.of(["a", "b", "c"])
 FEW = FewUsersMean(epsilon=1.0, n_users=100, dimension=32, radius=0.1)
 DENSITY = Density(1.0, 100, 10)
 FOLDS = replace(DENSITY, basis="fourier", method="folds")
-RAGGED = RaggedDistribution(Keys.range(3), 1.0, 1e-6, n_users=100)
+RAGGED = RaggedDistribution(fh.Keys.range(3), 1.0, 1e-6, n_users=100)
 RANKS = RankReports(BallMean(3, 1.0), np.zeros(3), 0.5, 1.0)
 RADII = RadiusVotes(BallMean(3, 1.0), np.zeros(3), np.array([0.8, 0.4]), 1.0)
-VOTES = BinVotes(Coordinates(1), 70, 1.0)
-REPORTS = ClippedMean(Coordinates(1), np.array([0.1]), 0.2, 1.0, "onebit")
+VOTES = BinVotes(fh.Coordinates(1), 70, 1.0)
+REPORTS = ClippedMean(fh.Coordinates(1), np.array([0.1]), 0.2, 1.0, "onebit")
 NORMS = CentredNorms(ABC, 3, False, np.full(3, 0.3), np.full(3, 0.5), np.array([0.3, 0.9]))
 
 BOUNDED = BoundedHistogram.example()
 ADAPTIVE = AdaptiveHistogram(ABC, 1.0, 1e-6)
 UNBOUNDED = UnboundedHistogram(1.0, 1e-6, clip=10)
 KEYS = UnboundedHistogram(1.0, 1e-6, method="keys")
-POISSON = PoissonCounts(Keys.of(["tea"]), 1.0, n_users=10, clip=4)
+POISSON = PoissonCounts(fh.Keys.of(["tea"]), 1.0, n_users=10, clip=4)
 NAIVE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
 CELLS = RankCells(0.0, 1.0, 5, "samples", 1.0, np.array([[1, 3]]), np.array([[0.25, 0.75]]))
 PIECES = CodePieces(packed(["000", "011"], 3), 3, 1, "text", 1.0, 8)
 SHUFFLING = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
 SHARE = Share("gaussian", 0.5, 1e-6, "zero-out-user", 20)
-COORDINATES = Coordinates(2, 0.0, 1.0)
+COORDINATES = fh.Coordinates(2, 0.0, 1.0)
 CURVES = SizeCurves((1, 2))
 SPHERE = SphereChannel(2, 1.0, 1.0)
-COHORT = Cohort(1, 0.0, 0.5)
+COHORT = fh.Cohort(1, 0.0, 0.5)
 TERMS = Terms(b"q", 10, 1, 1, 32, 1)
 POLICY = Policy()
 
@@ -216,13 +211,13 @@ NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
     (Layers(1.0, 4, 2), [{"epsilon": 0.0}, {"size": 1}, {"chosen": 0}, {"chosen": 4}]),
     (SPHERE, [{"dimension": 0}, {"radius": 0.0}, {"radius": math.inf}, {"epsilon": 0.0}]),
     (SPHERE, [{"dimension": MAX_DIMENSION + 1}]),
-    (UnaryChannel(1.0), [{"ones": 0}]),
+    (fh.UnaryChannel(1.0), [{"ones": 0}]),
     (UnaryOracle(1.0, 2), [{"n_symbols": 0}, {"n_symbols": MAX_BITS + 1}, {"epsilon": 0.0}]),
     (BoxGrid(1, 1.0, 2), [{"dimension": 0}, {"bound": -1.0}, {"bound": math.nan}]),
     (BallLattice(1, 1.0, 2), [{"per_axis": 0}]),
     (SparseLattice(3, 1.0, 3, 1), [{"sparsity": 4}]),
     (SobolevLattice(3, 1.0, 3, 1.0), [{"smoothness": 0.0}]),
-    (Aggregation(100), [{"tau_d": 0.5}, {"tau_d": math.nan}, {"tau_c": -0.1}, {"parties": 0}]),
+    (fh.Aggregation(100), [{"tau_d": 0.5}, {"tau_d": math.nan}, {"tau_c": -0.1}, {"parties": 0}]),
 ]
 """Changes of something that is right; the first field of each is at fault."""
 
@@ -249,7 +244,7 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     (SparseMean.example(), {"method": "auto"}, '"vectors"'),
     (SparseMean.example(), {"mode": "paper", "vote": "sign"}, "'sign'"),
     (SparseMean.example(), {"min_signal": 0.1}, "max_votes"),
-    (VOTES, {"functional": Coordinates(2049), "n_bins": 65536}, "2049 .* 65536"),
+    (VOTES, {"functional": fh.Coordinates(2049), "n_bins": 65536}, "2049 .* 65536"),
     (ADAPTIVE, {"threshold": "em-quantile"}, "em-slope"),
     (ADAPTIVE, {"threshold": "huang-quantile"}, "adaptive-quantile"),
     (ADAPTIVE, {"threshold": "em-slop"}, "'em-slope'"),
@@ -277,7 +272,7 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     *((POLICY, {"limits": (x,)}, x) for x in ("clip<=1", "a.b<1", "a.b<=x1", "a.b=<1")),
     (
         ExceedanceCounts(ABC, 4, (0, 2)),
-        {"domain": Keys.range(1 << 14), "m": 5000, "thresholds": tuple(range(4097))},
+        {"domain": fh.Keys.range(1 << 14), "m": 5000, "thresholds": tuple(range(4097))},
         "too many",
     ),
 ]

@@ -164,9 +164,6 @@ def test_bad_arguments(bad: dict[str, int]) -> None:
         SessionStrategy(session, **({"n_nodes": NODES} | bad))
 
 
-# -- Flower's internals ----------------------------------------------------------------------------
-
-
 def test_the_internals_of_flower_are_what_the_adapter_thinks() -> None:
     """Fails when an upgrade moves or renames what simulations/runtimes/flower_internals.py uses."""
     from flwr.supercore.task_identity import TaskIdentity

@@ -2,21 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fedhist.base.errors import WireError
-from fedhist.model.query import Report, Summary
-from fedhist.users.batch import Users
+import fedhist as fh
 from server.baselines.naive_mean import NaiveMean
-from simulations.runs.run import run
+from tests.running import concluded
 
 BASE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
 
 
-def ragged_users(d: int, seed: int = 0) -> Users:
+def ragged_users(d: int, seed: int = 0) -> fh.Users:
     """40 users of 0 to 6 samples whose means differ; some samples out of range, one record NaN."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 7, 40)
@@ -25,17 +22,7 @@ def ragged_users(d: int, seed: int = 0) -> Users:
     centres = np.repeat(rng.normal(0.3, 0.3, (40, d)), sizes, axis=0)
     values = centres + rng.normal(0, 0.5, centres.shape)
     values[1] = np.nan
-    return Users.from_samples(np.arange(7, 47), indptr, values, unusable=True)
-
-
-def conclude(protocol: NaiveMean, summary: Summary) -> Any:
-    script = protocol.rounds(None)
-    next(script).check_summary(summary)
-    try:
-        script.send(summary)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a second query")
+    return fh.Users.from_samples(np.arange(7, 47), indptr, values, unusable=True)
 
 
 def test_spec_figures() -> None:
@@ -54,35 +41,17 @@ def test_spec_figures() -> None:
     assert ball.planned_mse == pytest.approx(4 * math.pi * d / 2 * coth2 / n, rel=0.04)
 
 
-def test_standard_errors_cover() -> None:
-    """Of 400 runs with users of like means at least 93% (99% expected) lie within 2.6 of them."""
-    users = Users.from_samples(
-        np.arange(200), np.arange(201) * 2, np.full((400, 3), 0.2), unusable=True
-    )
-    rng = np.random.default_rng(5)
-    for changes in ({"kind": "onebit"}, {"geometry": "l2"}, {"method": "one-item"}):
-        protocol = replace(BASE, dimension=3, **changes)
-        inside = []
-        for _ in range(400):
-            e = conclude(protocol, protocol.query.draw_summary(users, rng))
-            inside.append(np.abs(e.value - 0.2) <= 2.6 * e.stderr)
-        assert np.mean(inside) > 0.93
-
-
-# -- messages --------------------------------------------------------------------------------
-
-
 def test_reports_are_checked() -> None:
     ball = replace(BASE, geometry="l2", dimension=2).query
     length = ball.channel.length
     on = np.array([[length, 0.0], [0.0, -length]])
     ids = np.arange(2, dtype=np.uint64)
-    ball.check(Report(ids, {"reports": on}))
+    ball.check(fh.Report(ids, {"reports": on}))
     for bad in (on * 1.001, on * 0.999, on[:, :1], on * np.nan):
-        with pytest.raises(WireError):
-            ball.check(Report(ids, {"reports": bad}))
-    with pytest.raises(WireError):
-        ball.check(Report(ids, {"other": on}))
+        with pytest.raises(fh.WireError):
+            ball.check(fh.Report(ids, {"reports": bad}))
+    with pytest.raises(fh.WireError):
+        ball.check(fh.Report(ids, {"other": on}))
 
 
 def test_few_or_no_users() -> None:
@@ -90,9 +59,9 @@ def test_few_or_no_users() -> None:
     none, rng = ragged_users(4).slice(0, 0), np.random.default_rng(0)
     for method in ("user-mean", "one-item"):
         protocol = replace(BASE, dimension=4, method=method)
-        assert conclude(protocol, protocol.query.draw_summary(none, rng)).status == "failed"
+        assert concluded(protocol, protocol.query.draw_summary(none, rng)).status == "failed"
     protocol = replace(BASE, dimension=4, low=1.0, high=5.0)
-    estimate = run(protocol, ragged_users(4).slice(2, 3), seed=0)
+    estimate = fh.run(protocol, ragged_users(4).slice(2, 3), seed=0)
     assert np.isinf(estimate.stderr).sum() == 3
     assert (estimate.value[np.isinf(estimate.stderr)] == 3.0).all()
     assert len(estimate.warnings) == 1

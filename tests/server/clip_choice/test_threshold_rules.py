@@ -32,9 +32,6 @@ INF = math.inf
 rules = pytest.mark.parametrize("name", sorted(RULES))
 
 
-# -- driving a rule by hand ----------------------------------------------------------------------
-
-
 def search(name, task, users, noise=lambda i: SimulatedNoise(0, i)):
     """Run one search; returns the choice, the ledger, the number of rounds and the journal."""
     ledger = Ledger(Guarantee(task.epsilon, task.delta, Trust.CENTRAL, task.adjacency))
@@ -105,8 +102,6 @@ def setting(users, epsilon=1.0, **changes):
     return make_task(users, **(numbers | changes))
 
 
-# -- privacy -------------------------------------------------------------------------------------
-
 D = 2
 EVERY_USER = [c for c in itertools.product(range(5), repeat=D)]
 OTHERS = [(3, 3)] * 5 + [(0, 3), (1, 0)]
@@ -134,11 +129,7 @@ def calibration(name, task):
 @pytest.mark.parametrize("secure", [False, True])
 @rules
 def test_the_noise_fits_the_largest_change(name, adjacency, secure):
-    """Every histogram of one user over two items, against the null record or any other.
-
-    The largest change of the exact value, times the noise per unit, is the noise that is drawn:
-    neither less (not private) nor more (wasted). Algorithm 2 as printed draws four times as much.
-    """
+    """Every histogram of one user over two items, against the null record or any other."""
     sums, noise = [], set()
     for row in EVERY_USER:
         users = from_rows([*OTHERS, row], D)
@@ -158,19 +149,6 @@ def test_the_noise_fits_the_largest_change(name, adjacency, secure):
     assert noise.pop() == pytest.approx(math.hypot(size, 2.0 if counts else 0.0), rel=1e-6)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("name", [*DESCENTS, "output-perturbation-paper"])
-def test_every_step_of_a_descent_has_the_noise_of_the_series(name, secure):
-    """sqrt(T) sigma per unit of sensitivity; half of epsilon where it is a part of a rule."""
-    users = from_rows(OTHERS, D)
-    task = make_task(users, radius=1.2, steps=9, epsilon=0.7, secure=secure)
-    epsilon = 0.35 if name == "output-perturbation-paper" else 0.7
-    most = 2**20 if name.startswith("dp-sgd") else 1
-    size = 3 * gaussian_multiplier(epsilon, task.delta) * most
-    _, sizes = exact_values(name, task, users)
-    assert np.allclose(sizes[:9], math.hypot(size, 2.0 if secure else 0.0), rtol=1e-12)
-
-
 @rules
 def test_exact_samplers_can_draw_the_noise(name):
     """Integers only: SecureNoise refuses to draw anything else."""
@@ -178,9 +156,6 @@ def test_exact_samplers_can_draw_the_noise(name):
     task = for_rule(name, make_task(users, secure=True, steps=3))
     choice, *_ = search(name, task, users, secure)
     assert task.c_min <= choice.clip <= task.c_max
-
-
-# -- where the rules go without noise ------------------------------------------------------------
 
 
 def noiseless(name, task, users):
@@ -246,9 +221,6 @@ def test_the_printed_output_perturbation_minimises_its_objective(crowd, norms):
     assert noiseless("output-perturbation-paper", task, crowd) == pytest.approx(best, rel=3e-3)
 
 
-# -- edges ---------------------------------------------------------------------------------------
-
-
 EDGES = {
     "nobody": [],
     "empty records": [(0, 0, 0)] * 50,
@@ -287,18 +259,6 @@ def test_without_noise_in_the_release_nobody_is_asked(name):
     assert (choice.clip, ledger.entries, asked) == (task.c_max, (), 0)
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_printed_rules_need_a_public_number_of_users(name):
-    users = from_rows(OTHERS, D)
-    with pytest.raises(ValueError, match="n_users"):
-        search(name, make_task(users, n_users=None), users)
-    with pytest.raises(ValueError, match="n_users"):
-        RULES[name].rounds(make_task(users, n_users=None))
-
-
-# -- steps ---------------------------------------------------------------------------------------
-
-
 def test_steps_go_against_the_slope_and_stay_in_the_range():
     ends = (0.0, 5.0)
     assert log_step(2.0, 1, 0.0, 3.0, ends) == 2.0
@@ -320,8 +280,6 @@ def test_first_steps_by_hand():
     printed = 50.5 - 100 * 2 / math.hypot(50 * math.sqrt(2) + 2, std)
     assert search("dp-sgd-paper", task, users, Silent())[0].clip == pytest.approx(printed)
 
-
-# -- regularized minimisers ----------------------------------------------------------------------
 
 steps = st.lists(st.integers(0, 40), min_size=1, max_size=5)
 

@@ -84,7 +84,7 @@ def test_a_users_vector(name: str, J: int) -> None:
     records = [[0.1, 0.4], [0.9], [-3.0, 1e300], [], [0.3, math.nan]]
     sizes, flat = np.cumsum([0, *map(len, records)]), [x for row in records for x in row]
     users = Users.from_samples(np.arange(len(records)), sizes, np.array(flat), unusable=True)
-    part = SeriesMeans(name, J)  # type: ignore[arg-type]
+    part = SeriesMeans(name, J)
     rows = part.vectors(users)
     for i, record in enumerate(records[:3]):
         x = np.clip(record, 0, 1)
@@ -96,7 +96,7 @@ def test_a_users_vector(name: str, J: int) -> None:
     norms = np.sqrt(sum(phi(name, j, x) ** 2 for j in range(2, J + 2)))
     assert norms.max() <= part.bound * (1 + 1e-12)
     with pytest.raises(ValueError, match="basis"):
-        SeriesMeans("sine", 3)  # type: ignore[arg-type]
+        SeriesMeans("sine", 3)
     with pytest.raises(ValueError, match="n_coefficients"):
         SeriesMeans("cosine", 0)
 
@@ -164,9 +164,6 @@ def test_refusals() -> None:
             GridDensity(np.array(bad))
 
 
-# -- post-processing -------------------------------------------------------------------------------
-
-
 def test_projection_is_the_nearest_density() -> None:
     """Against the root of its optimality condition: (f - level)_+ with mean 1."""
     rng = np.random.default_rng(3)
@@ -177,9 +174,6 @@ def test_projection_is_the_nearest_density() -> None:
         assert result == pytest.approx(np.maximum(f - level, 0), abs=1e-8)
         assert result.min() >= 0
         assert result.mean() == pytest.approx(1)
-
-
-# -- levels ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,3 @@ def test_bins_without_noise() -> None:
     assert query.masses(summary) * 9 == pytest.approx([3, 1, 0, 3])
     drawn = query.draw_summary(users, np.random.default_rng(0))
     assert query.masses(drawn) == pytest.approx(query.masses(summary))
-
-
-def test_one_of_the_samples_is_drawn_uniformly() -> None:
-    n = 6000
-    users = Users.from_samples(
-        user_ids(Keys.range(n)), np.arange(n + 1) * 3, np.tile([0.1, 0.1, 0.9], n), unusable=True
-    )
-    query = BinReports(2, math.inf)
-    shares = query.masses(query.fold(query.answer(users, streams(users))))
-    # six standard errors: a false alarm has probability 2e-9
-    assert shares[0] == pytest.approx(2 / 3, abs=6 * math.sqrt(2 / 9 / n))

@@ -1,8 +1,4 @@
-"""Densities by folds under local privacy, against the density that samples were drawn from.
-
-Runs over many seeds draw the summaries from their exact law; the contract tests and one test
-here go through every user's report.
-"""
+"""Densities by folds under local privacy, against the density that samples were drawn from."""
 
 from __future__ import annotations
 
@@ -13,17 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.base.arrays import Floats
-from fedhist.base.errors import PopulationError
-from fedhist.model.protocol import Estimate
-from fedhist.users.batch import Users
-from server.densities.density import Density, density_of
-from server.densities.series import project_density, shrink_by_decay
+import fedhist as fh
+from server.densities.density import Density
 from simulations.populations.density_samples import DensitySamples
 from tests.running import drawn as run
 
 
-def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[Users, Floats]:
+def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[fh.Users, fh.Floats]:
     """Users, and the density itself on the grid."""
     spec = DensitySamples(n_users=n, samples_per_user=T, density=density, seed=seed)
     return spec.load().users, spec.exact.on_grid()
@@ -34,53 +26,22 @@ def folds(*args: Any, **how: Any) -> Density:
     return Density(*args, **({"basis": "fourier", "method": "folds"} | how))
 
 
-def phi(j: int, x: Floats) -> Floats:
+def phi(j: int, x: fh.Floats) -> fh.Floats:
     if j == 1:
         return np.ones_like(x)
     return math.sqrt(2) * (np.sin if j % 2 else np.cos)(2 * math.pi * (j // 2) * x)
 
 
-# -- the script ------------------------------------------------------------------------------------
-
-
-def test_the_value_is_made_of_the_folds_estimates() -> None:
-    """Series, shrinkage and projection by hand; the stderr is that of the series."""
-    users, _ = sample(3000, 100, "two-bumps", seed=12)
-    x = (np.arange(1024) + 0.5) / 1024
-    base = folds(epsilon=2.0, n_users=3000, samples_per_user=100, level=8)
-    for mode, shrunk in (("default", True), ("default", False), ("paper", True)):
-        protocol = dataclasses.replace(base, mode=mode, shrink=shrunk)
-        estimate, queries, summaries = run(protocol, users)
-        refine = queries[-1]
-        theta = math.sqrt(2) * refine.estimates(summaries[-1], clip=mode == "default")
-        n = summaries[-1].sums["users"]
-        planned = protocol.plan.variance * (1 - protocol.plan.vote_share) * 3000 / 7
-        se = np.sqrt(2 * planned / n)
-        if mode == "default" and shrunk:
-            theta = shrink_by_decay(theta, se)
-        series = 1 + sum(t * phi(j, x) for j, t in enumerate(theta, start=2))
-        expected = series if mode == "paper" else project_density(series)
-        assert estimate.value == pytest.approx(expected, abs=1e-9)
-        if mode == "paper":
-            assert series.min() < 0
-        variance = sum((s * phi(j, x)) ** 2 for j, s in enumerate(se, start=2))
-        assert estimate.stderr == pytest.approx(np.sqrt(variance))
-        assert estimate.public["level"] == 8
-
-
 def test_a_function_comes_out() -> None:
     users, _ = sample(4000, 100, "one-bump")
     estimate, _, _ = run(folds(2.0, 4000, 100), users)
-    f = density_of(estimate)
+    f = fh.density_of(estimate)
     assert f.evaluate([0.4]) == estimate.value[int(0.4 * 1024)]
     assert f.integrate(0.0, 1.0) == pytest.approx(1)
     # one-bump holds 91 percent of its mass here; the ISE of 0.01 allows an error of 0.07
     assert f.integrate(0.15, 0.65) == pytest.approx(0.924, abs=0.07)
     with pytest.raises(ValueError, match="refused"):
-        density_of(Estimate.refused("no"))
-
-
-# -- truth -----------------------------------------------------------------------------------------
+        fh.density_of(fh.Estimate.refused("no"))
 
 
 def test_truth_by_hand() -> None:
@@ -93,7 +54,7 @@ def test_truth_by_hand() -> None:
         "outside": [-3.0, 1e300, 0.25],
         "infinite": [math.inf, 0.5],
     }
-    users = Users.from_records(records, unusable=True)
+    users = fh.Users.from_records(records, unusable=True)
     protocol = folds(1.0, 6, 2, level=3, grid=16, truth_level=5)
     clipped = [[0.1, 0.4], [0.9], [0.0, 1.0, 0.25], [1.0, 0.5]]
     x = (np.arange(16) + 0.5) / 16
@@ -102,13 +63,10 @@ def test_truth_by_hand() -> None:
     assert protocol.truth(users) == pytest.approx(slow)
     higher = dataclasses.replace(protocol, level=7)
     assert np.mean(higher.truth(users) * phi(7, x)) != pytest.approx(0)
-    with pytest.raises(PopulationError, match="usable"):
-        protocol.truth(Users.from_records({"a": [math.nan], "b": []}, unusable=True))
-    with pytest.raises(PopulationError, match="dimension"):
-        protocol.truth(Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True))
-
-
-# -- records and parameters ------------------------------------------------------------------------
+    with pytest.raises(fh.PopulationError, match="usable"):
+        protocol.truth(fh.Users.from_records({"a": [math.nan], "b": []}, unusable=True))
+    with pytest.raises(fh.PopulationError, match="dimension"):
+        protocol.truth(fh.Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True))
 
 
 def test_scale_and_level() -> None:

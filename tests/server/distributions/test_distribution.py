@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.users.keys import Keys
 from server.distributions.distribution import MECHANISMS, Distribution
 from server.distributions.mechanisms import Additive
-from tests.running import recorded, result, run, secure, streams, table_users
+from tests.running import result, secure, table_users
 
 SIMPLE = sorted((m.name, "default") for m in MECHANISMS.values() if isinstance(m, Additive))
 PRINTED = [(name, "paper") for name in ("gaussian", "presence-laplace", "phs", "sparse")]
@@ -30,80 +28,6 @@ def base(users, m, **more):
     return Distribution(users.vocabulary, **settings)
 
 
-# -- privacy ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "worst"),
-    [
-        ("laplace", ([[3, 0]], [[0, 3]])),
-        ("one-item", ([[3, 0]], [[0, 3]])),
-        ("presence-laplace", ([[1, 1, 0, 0]], [[0, 0, 1, 1]])),
-    ],
-)
-def test_laplace_noise_is_exactly_enough(name, worst):
-    """Two-sided: for the worst pair of users the log-ratio reaches epsilon, and no more."""
-    noise, drawn = recorded("discrete_laplace")
-    sums = []
-    for table in worst:
-        users = table_users(np.array(table))
-        protocol = base(users, np.sum(table), epsilon=0.7, delta=0.0, mechanism=name)
-        (query,) = run(protocol, users, noise=noise).queries
-        sums.append(next(iter(query.answer_folded(users, streams).sums.values())))
-    (scale,) = {size for _, size in drawn}
-    assert np.abs(sums[0] - sums[1]).sum() / scale == pytest.approx(0.7, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", ["gaussian", "presence"])
-def test_gaussian_noise_is_exactly_enough(name):
-    """The worst move of the sums against the recorded std: rho-zCDP, attained."""
-    noise, drawn = recorded("discrete_gaussian")
-    move = {"gaussian": 2 * 3**2, "presence": 6}[name]  # k = 6 symbols, m = 3
-    users = table_users(np.array([[1, 1, 1, 0, 0, 0]]))
-    protocol = base(users, 3, mechanism=name)
-    estimate = result(protocol, users, noise=noise)
-    rounded = move * gaussian_multiplier(1.0, 1e-6) ** 2 + 4
-    ((_, std),) = drawn
-    assert std**2 == pytest.approx(min(rounded, move / (2 * zcdp_rho(1.0, 1e-6))), rel=1e-11)
-    assert estimate.ledger.spent().epsilon == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("epsilon", "discrete"), [(0.3, False), (20.0, True)])
-def test_the_printed_gaussian_is_labelled_with_what_it_spends(epsilon, discrete):
-    """Private by hockey-stick divergence at the label, and not at 0.97 of it."""
-    from scipy.stats import norm
-
-    users = multinomial(1, [0.5, 0.5], 4, 50)
-    protocol = base(
-        users, 4, epsilon=epsilon, mechanism="gaussian", mode="paper", discrete=discrete
-    )
-    assert protocol.claimed.epsilon == epsilon
-    label = protocol.guarantee.epsilon
-    assert (label > epsilon) == (epsilon > 1)
-    z = math.sqrt(2 * math.log(1.25e6)) / epsilon
-
-    def delta(e):
-        return norm.cdf(0.5 / z - e * z) - math.exp(e + norm.logcdf(-0.5 / z - e * z))
-
-    assert delta(label) <= 1e-6 * (1 + 1e-3)
-    assert delta(0.97 * label if not discrete else 0.8 * label) > 1e-6
-    law = protocol.chosen.search.__self__.law(protocol.task)
-    assert law.scale == pytest.approx(z * math.sqrt(2) * 4, rel=1e-3)
-    assert result(protocol, users).ledger.spent().epsilon == pytest.approx(label, rel=1e-6)
-
-
-def test_the_printed_presence_is_labelled_with_what_it_spends():
-    """Lap(1 / eps) on a frequency is s times too much."""
-    users = multinomial(1, [0.2] * 5, 2, 50)
-    protocol = base(users, 2, mechanism="presence-laplace", mode="paper")
-    assert protocol.guarantee == Guarantee(1 / 50, 0.0, Trust.CENTRAL, Adjacency.REPLACE_USER)
-    noise_std = result(protocol, users).public["noise_std"]
-    assert noise_std == pytest.approx(math.sqrt(2) * 4, rel=1e-3)  # q = 4 of 5 symbols
-
-
-# -- the value -------------------------------------------------------------------------------------
-
-
 def test_users_with_fewer_items_are_told_of():
     """Mass goes missing: a warning, from the released counts alone."""
     users = multinomial(7, [0.25] * 4, 5, 2000)
@@ -112,9 +36,6 @@ def test_users_with_fewer_items_are_told_of():
     estimate = result(short, users)
     assert len(estimate.warnings) == 1
     assert estimate.public["mass"] == pytest.approx(0.5, abs=0.05)
-
-
-# -- the choice ------------------------------------------------------------------------------------
 
 
 def test_the_choice_is_the_best_of_the_predictions():
@@ -148,9 +69,6 @@ def test_without_delta_only_pure_mechanisms_are_chosen():
     assert base(users, 50, delta=0.0).chosen.pure
     with pytest.raises(ValueError, match=r"delta"):
         base(users, 50, delta=0.0, mechanism="gaussian")
-
-
-# -- settings and edges ----------------------------------------------------------------------------
 
 
 def test_another_number_of_users_is_a_failure():

@@ -1,41 +1,28 @@
-"""Counts and exceedances: who sends what, sensitivities by enumeration, and what is refused.
-
-Answers are compared with a short obvious version; sensitivities with all rows of tiny cases.
-"""
+"""Counts and exceedances: who sends what, sensitivities by enumeration, and what is refused."""
 
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from clients.bounding.sampling import cut_rows
+import fedhist as fh
 from clients.distributions.queries import ExceedanceCounts, ItemCounts
-from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from server.printed.ragged_distribution import zero_indicators_touched
 from tests.running import streams, table_users
 
-REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
-DOMAIN = Keys.of(["b", "a", "お茶"])
-SYMBOLS = Keys.of(["a", "b", "c", "d", "e"])
+REPLACE, ADD = fh.Adjacency.REPLACE_USER, fh.Adjacency.ADD_REMOVE_USER
+DOMAIN = fh.Keys.of(["b", "a", "お茶"])
+SYMBOLS = fh.Keys.of(["a", "b", "c", "d", "e"])
 
 
-def presence_of(domain: Keys, m: int) -> ExceedanceCounts:
-    return ExceedanceCounts(domain, m, (0,))
-
-
-def complete(size: int, thresholds: tuple[int, ...], domain: Keys = DOMAIN) -> ExceedanceCounts:
+def complete(size: int, thresholds: tuple[int, ...], domain: fh.Keys = DOMAIN) -> ExceedanceCounts:
     return ExceedanceCounts(domain, size, thresholds, complete=True)
 
 
-def asked(query: Query, users: Users, seed: int = 0) -> tuple[Report, Summary]:
+def asked(query: fh.Query, users: fh.Users, seed: int = 0) -> tuple[fh.Report, fh.Summary]:
     """The report and the fused summary, which agree, and which the server accepts."""
     report = query.answer(users, streams(users, seed))
     query.check(report)
@@ -52,12 +39,9 @@ def records(k: int, m: int) -> list[tuple[int, ...]]:
     return [c for c in itertools.product(range(m + 1), repeat=k) if sum(c) <= m]
 
 
-# -- who sends what --------------------------------------------------------------------------------
-
-
 def test_counts_users_at_or_below_each_threshold() -> None:
     table = np.random.default_rng(2).multinomial(9, [0.1, 0.3, 0.4, 0.2], 200)
-    keys = Keys.of(["a", "b", "chai", "お茶"])  # chai is outside the domain
+    keys = fh.Keys.of(["a", "b", "chai", "お茶"])  # chai is outside the domain
     query = ExceedanceCounts(DOMAIN, 9, (0, 1, 4, 8))
     report, summary = asked(query, table_users(table, keys))
     mine = table[:, [1, 0, 3]]
@@ -84,37 +68,21 @@ def test_users_with_more_than_m_items_draw_m_of_them(whole: bool) -> None:
     assert query.above(asked(query, huge)[1]).sum() == 8
 
 
-def test_the_cut_is_uniform_without_replacement() -> None:
-    """Fixed seed; chi-square at 99.9 %: false alarm 0.001 for a correct draw."""
-    n = 20_000
-    users = table_users(np.tile([1, 1, 2, 0, 0], (n, 1)), SYMBOLS)
-    words = streams(users, 3).words(1)[:, 0]
-    indptr, drawn, count = cut_rows(users.counts, SYMBOLS, 2, words)
-    table = np.zeros((n, 3), dtype=int)
-    table[np.repeat(np.arange(n), np.diff(indptr)), drawn] = count
-    # of the 6 pairs of tokens {a, b, c, c}: ab 1, ac 2, bc 2, cc 1
-    kinds = [(1, 1, 0), (1, 0, 1), (0, 1, 1), (0, 0, 2)]
-    recorded = np.array([(table == k).all(axis=1).sum() for k in kinds])
-    expected = n * np.array([1, 2, 2, 1]) / 6
-    assert recorded.sum() == n
-    assert ((recorded - expected) ** 2 / expected).sum() < 16.27
-
-
 def test_the_domain_comes_before_the_cut() -> None:
     """Items outside the domain use up nothing of m, and symbols get the domain's numbers."""
-    domain = Keys.of(["e", "b"])
+    domain = fh.Keys.of(["e", "b"])
     for row, expected in (
         ({"a": 50, "b": 2, "c": 7, "e": 1}, [1, 2]),
         ({"c": 3}, [0, 0]),
         ({"b": 3}, [0, 3]),
     ):
-        users = Users.from_records({"u": row})
+        users = fh.Users.from_records({"u": row})
         assert asked(ItemCounts(domain, 3), users)[1].sums["counts"].tolist() == expected
 
 
 def test_users_with_too_few_samples_send_nothing_where_rows_are_complete() -> None:
     rows = {"a": {}, "b": {"x": 9}, "c": {"a": 2, "b": 1, "x": 5}, "d": {"お茶": 3, "a": 1}}
-    users = Users.from_records({**rows, "e": {"b": 7}})
+    users = fh.Users.from_records({**rows, "e": {"b": 7}})
     report, summary = asked(complete(4, (0, 1, 2, 3)), users)
     assert summary.sums["kept"].tolist() == [2]
     sent = [report.row(u)["cell"].tolist() for u in range(5)]
@@ -122,32 +90,11 @@ def test_users_with_too_few_samples_send_nothing_where_rows_are_complete() -> No
     assert sorted(map(sorted, sent)) == [[], [], [], [0 * 4 + 3], [1 * 4 + 0, 2 * 4 + 2]]
 
 
-# -- what one user changes -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("k", "m"), [(1, 3), (2, 1), (3, 2), (4, 1), (4, 2)])
-def test_sensitivities_by_enumeration(k: int, m: int) -> None:
-    """Over all pairs of records: the sums' largest l1 and l2 moves are the stated ones."""
-    domain, rows = Keys.range(k), np.array(records(k, m))
-    single = np.vstack([np.zeros((1, k), int), np.eye(k, dtype=int)])
-    for query, sent in (
-        (ItemCounts(domain, m), rows),
-        (presence_of(domain, m), (rows > 0).astype(int)),
-        (ItemCounts(domain, 1), single),
-    ):
-        moves = np.abs(sent[:, None] - sent[None])
-        square = int((moves**2).sum(axis=2).max())
-        l1, l2 = (query.integer_sensitivity(norm, REPLACE) for norm in (1, 2))
-        assert moves.sum(axis=2).max() == l1
-        assert square <= l2**2 * (1 + 1e-15)
-        assert l2 == pytest.approx(math.sqrt(square), rel=1e-15)
-
-
 @pytest.mark.parametrize(("k", "size"), [(2, 1), (3, 2), (4, 2), (5, 2)])
 def test_touched_symbols_of_complete_rows_are_bounded_and_attained(k: int, size: int) -> None:
     """Of users with enough samples; and 1[N_i = 0], whose ones a row that empties takes along."""
     full = [np.zeros(k, int), *(np.array(r) for r in records(k, size) if sum(r) == size)]
-    query = complete(size, tuple(range(size)), Keys.range(k))
+    query = complete(size, tuple(range(size)), fh.Keys.range(k))
     for adjacency, others in ((REPLACE, full), (ADD, full[:1])):
         touched = max(int((a != b).sum()) for a in full for b in others)
         assert touched == query.touched(adjacency)
@@ -156,23 +103,20 @@ def test_touched_symbols_of_complete_rows_are_bounded_and_attained(k: int, size:
     assert touched == zero_indicators_touched(k, size) >= min(k, size)
 
 
-# -- what the server refuses -----------------------------------------------------------------------
-
-
-def report_of(*rows: list[int], kept: list[int] | None = None, **more: list[int]) -> Report:
+def report_of(*rows: list[int], kept: list[int] | None = None, **more: list[int]) -> fh.Report:
     """Cells of each user; whether the users are kept, and other numbers beside the cells."""
     indptr = np.cumsum([0, *(len(row) for row in rows)])
     ragged = {"cell": np.concatenate([np.array(r, np.uint32) for r in rows])}
     ragged |= {name: np.array(v, dtype=np.uint64) for name, v in more.items()}
     arrays = {} if kept is None else {"kept": np.array(kept, np.uint8)}
-    return Report(np.arange(len(rows), dtype=np.uint64), arrays, ragged, indptr)
+    return fh.Report(np.arange(len(rows), dtype=np.uint64), arrays, ragged, indptr)
 
 
-def counts_of(item: list[int], count: list[int], n: int = 1) -> Report:
+def counts_of(item: list[int], count: list[int], n: int = 1) -> fh.Report:
     """One user with all the entries, and n - 1 without."""
     ragged = {"item": np.array(item, np.uint64), "count": np.array(count, np.uint64)}
     indptr = np.array([0, *[len(item)] * n])
-    return Report(np.arange(n, dtype=np.uint64), ragged=ragged, indptr=indptr)
+    return fh.Report(np.arange(n, dtype=np.uint64), ragged=ragged, indptr=indptr)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +133,7 @@ def counts_of(item: list[int], count: list[int], n: int = 1) -> Report:
 def test_counts_that_no_user_sends(item: list[int], count: list[int]) -> None:
     query = ItemCounts(SYMBOLS, 3)
     query.check(counts_of([0, 1], [2, 1], 2))
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         query.check(counts_of(item, count))
 
 
@@ -206,7 +150,7 @@ def test_counts_that_no_user_sends(item: list[int], count: list[int]) -> None:
 def test_rows_that_no_user_can_send(rows: list[list[int]], words: str) -> None:
     query = ExceedanceCounts(DOMAIN, 4, (0, 2))
     query.check(report_of([0, 2], [1, 2], [], [5]))
-    with pytest.raises(WireError, match=words):
+    with pytest.raises(fh.WireError, match=words):
         query.check(report_of(*rows))
 
 
@@ -225,30 +169,30 @@ def test_complete_rows_that_no_user_can_send(row: list[int], kept: int) -> None:
     query = complete(4, (0, 1))
     query.check(report_of([1, 2], kept=[1]))
     query.check(report_of([], kept=[0]))
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         query.check(report_of(row, kept=[kept]))
 
 
 def test_symbols_below_the_first_threshold_count_for_the_size() -> None:
     """With thresholds (1,) a symbol held once is not sent: 2 a's may stand for a, a, b, c."""
     complete(4, (1, 3)).check(report_of([0], kept=[1]))
-    with pytest.raises(WireError, match="fewer"):
-        complete(4, (1, 3), Keys.of(["a"])).check(report_of([0], kept=[1]))
+    with pytest.raises(fh.WireError, match="fewer"):
+        complete(4, (1, 3), fh.Keys.of(["a"])).check(report_of([0], kept=[1]))
 
 
 def test_reports_of_other_shapes() -> None:
     query, ids = ExceedanceCounts(DOMAIN, 4, (0, 2)), np.arange(2, dtype=np.uint64)
-    with pytest.raises(WireError):
-        query.check(Report(ids, {"cell": np.zeros(2, np.uint32)}))
-    signed = Report(ids, ragged={"cell": np.zeros(2, np.int64)}, indptr=np.array([0, 1, 2]))
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
+        query.check(fh.Report(ids, {"cell": np.zeros(2, np.uint32)}))
+    signed = fh.Report(ids, ragged={"cell": np.zeros(2, np.int64)}, indptr=np.array([0, 1, 2]))
+    with pytest.raises(fh.WireError):
         query.check(signed)
     for one, wrong in (
         (query, report_of([0], kept=[1])),
         (query, report_of([0], count=[1])),
         (complete(4, (0,)), report_of([0])),
     ):
-        with pytest.raises(WireError):
+        with pytest.raises(fh.WireError):
             one.check(wrong)
 
 
@@ -264,9 +208,9 @@ def test_reports_of_other_shapes() -> None:
 )
 def test_summaries_that_no_users_can_send(cells: list[list[int]]) -> None:
     query = ExceedanceCounts(DOMAIN, 4, (0, 2))
-    query.check_summary(Summary(2, {"users": np.array([[2, 0], [0, 2], [0, 0]])}))
-    with pytest.raises(WireError):
-        query.check_summary(Summary(2, {"users": np.array(cells)}))
+    query.check_summary(fh.Summary(2, {"users": np.array([[2, 0], [0, 2], [0, 0]])}))
+    with pytest.raises(fh.WireError):
+        query.check_summary(fh.Summary(2, {"users": np.array(cells)}))
 
 
 @pytest.mark.parametrize(
@@ -282,6 +226,6 @@ def test_summaries_of_complete_rows_that_no_users_can_send(
 ) -> None:
     query = complete(2, (0, 1))
     fine = {"users": np.array([[1, 1], [0, 0], [1, 0]]), "kept": np.array([2])}
-    query.check_summary(Summary(3, fine))
-    with pytest.raises(WireError):
-        query.check_summary(Summary(3, {"users": np.array(cells), "kept": np.array([kept])}))
+    query.check_summary(fh.Summary(3, fine))
+    with pytest.raises(fh.WireError):
+        query.check_summary(fh.Summary(3, {"users": np.array(cells), "kept": np.array([kept])}))

@@ -34,15 +34,8 @@ from server.few_users.plan import (
 Law = tuple[NDArray[np.float64], NDArray[np.float64], float, float]
 
 
-# -- the exact law on the line ---------------------------------------------------------------------
-
-
 def law(x: NDArray[np.float64], cuts: NDArray[np.float64], b: Buckets, n_rounds: int) -> Law:
-    """Mass of every interval between the cuts, w there, P(G1), P(G2); balls of length 1.
-
-    Computed from the round-by-round procedure: a round accepts with q; X is geometric with mean N,
-    so that P(accepted) = N q / ((N - 1) q + 1).
-    """
+    """Mass of every interval between the cuts, w there, P(G1), P(G2); balls of length 1."""
     middle = (cuts[1:] + cuts[:-1]) / 2
     f = (np.abs(middle[:, None] - x) <= 0.5).sum(axis=1)
     w = np.where(f > 0, np.exp(b.epsilon0 * np.minimum(f, b.ceiling)), 0.0)
@@ -99,10 +92,7 @@ def test_exact_law_is_private_on_random_neighbours() -> None:
 
 
 def test_log_ratios_have_bounded_range_off_the_rare_set() -> None:
-    """Off {f = 1, f' = 0} and its mirror image log-ratios span at most epsilon: eps^2/8-zCDP.
-
-    Checked by the Renyi divergence of the conditional laws too, at several orders.
-    """
+    """Off {f = 1, f' = 0} and its mirror image log-ratios span at most epsilon: eps^2/8-zCDP."""
     rng = np.random.default_rng(32)
     tight = 0.0
     for _ in range(800):
@@ -141,15 +131,9 @@ def test_the_paper_s_acceptance_can_exceed_one() -> None:
         paper_params(20, 0.01, 1e-3)
 
 
-# -- the sampler draws from that law ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.4, 0.9), (2.0, 0.05)])
 def test_the_sampler_has_the_exact_law(epsilon: float, delta: float) -> None:
-    """3,000 draws on the line, chi-square over 6 cells: the chance of passing 25 is 1.4e-4.
-
-    A point that one ball holds is kept most often at the first epsilon, of many at the second.
-    """
+    """3,000 draws on the line, chi-square over 6 cells: the chance of passing 25 is 1.4e-4."""
     x = np.array([0.0, 0.1, 0.2, 0.25, 0.3, 2.0, 2.1, 5.0])
     b = bucket_params(8, epsilon, delta, 0.6)
     cuts = np.unique(np.concatenate([x - 0.5, x + 0.5]))
@@ -225,7 +209,7 @@ def test_all_rounds_are_executed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counting(self: BallSampler, points: object, owner: NDArray[np.int64], *a: object) -> object:
         counted.append(len(owner))
-        return count(self, points, owner, *a)  # type: ignore[arg-type]
+        return count(self, points, owner, *a)
 
     monkeypatch.setattr(BallSampler, "_count", counting)
     monkeypatch.setattr("server.few_users.draws.BATCH_NUMBERS", 20 * 100)
@@ -239,9 +223,6 @@ def test_all_rounds_are_executed(monkeypatch: pytest.MonkeyPatch) -> None:
         totals.append(list(counted))
     assert totals[0] == totals[1]
     assert len(totals[0]) > 3
-
-
-# -- what theory says ------------------------------------------------------------------------------
 
 
 def test_printed_numbers_of_the_theory() -> None:
@@ -295,9 +276,6 @@ def test_corrupted_users_do_not_win(corrupted: float, n: int) -> None:
         good = drawn[0] == POINT and abs(off / plan.error - 1) < 0.1
         failures += not good
     assert failures <= 1
-
-
-# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_constants_refuse_bad_input() -> None:

@@ -10,25 +10,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
-from fedhist.privacy.ledger import Ledger
 from server.few_users.draws import Rotation, clip_to_grid, release_draws, release_large_n
 from server.few_users.plan import (
     FewUsersPlan,
     Wishes,
     choose_branch,
     large_n_min,
-    large_n_noise,
     n_bins,
 )
-from server.noise import SimulatedNoise
-from server.session.curator import Curator
-from server.session.journal import Journal
-
-
-def curator(epsilon: float = 1.0, delta: float = 1e-6, seed: int = 3) -> Curator:
-    limit = Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-    return Curator(Ledger(limit), lambda i: SimulatedNoise(seed, i), Journal())
+from tests.running import curator
 
 
 def gathered(n: int, d: int, r: float) -> NDArray[np.float64]:
@@ -68,11 +58,11 @@ def drawn(kinds: list[int], plan: FewUsersPlan) -> tuple[object, str]:
 
         def sample(self, sampler: object, *, label: str) -> NDArray[np.float64]:
             kind = self.left.pop(0)
-            size = len(sampler.rows[0])  # type: ignore[attr-defined]
+            size = len(sampler.rows[0])
             point = np.full(size, float(len(self.left))) if not kind else np.zeros(size)
             return np.concatenate([[float(kind)], point])
 
-    released = release_draws(Given(), gathered(400, 64, 0.1), plan)  # type: ignore[arg-type]
+    released = release_draws(Given(), gathered(400, 64, 0.1), plan)
     return released.value, released.reason
 
 
@@ -112,39 +102,13 @@ def test_printed_numbers_of_users() -> None:
     assert planned(1619, 64).feasible is True
 
 
-@pytest.mark.parametrize("d", [64, 50])
-def test_the_error_is_the_noise(d: int) -> None:
-    """20 runs around the average of the rows: chi with 20 d degrees, so within 8% (7 deviations).
-
-    The clip touches hardly anyone: it adds less than that.
-    """
-    n, squares = 2000, []
-    rows = rows_of(n, d, 3)
-    plan = planned(n, d)
-    for seed in range(20):
-        server = curator(seed=seed)
-        released = release_large_n(server, rows, plan)
-        squares.append(float(((released.value - rows.mean(axis=0)) ** 2).sum()))
-    expected = large_n_noise(plan) * math.sqrt(d)
-    assert math.sqrt(np.mean(squares)) == pytest.approx(expected, rel=0.08)
-    rho = zcdp_rho(1.0, 1e-6)
-    spread = 0.1 * math.sqrt(1 / n + 3.2**2 * d / (1.4 * rho * n**2))
-    assert plan.error == pytest.approx(spread, rel=1e-3)
-    total = server.ledger.spent()
-    assert 0.999 < total.epsilon <= 1 + 1e-9
-    assert total.rho == pytest.approx(rho)
-    medians = server.ledger.entries[0].release
-    assert medians.rho == pytest.approx(0.3 * rho)
-    assert medians.epsilon == pytest.approx(64 * plan.part_epsilon)
-
-
 def test_corrupted_users_shift_it_by_a_few_radii_at_most() -> None:
     """40% of the rows lie on one far point: the error is within (1.6 + z) eta r + noise."""
     plan = planned(9000, 64, corrupted=0.4)
     assert plan.feasible
     rows = rows_of(9000, 64, 4)
     rows[:3600] = -0.05
-    released = release_large_n(curator(seed=1), rows, plan)
+    released = release_large_n(curator(), rows, plan)
     assert np.linalg.norm(released.value - 0.2 / 8) < plan.error
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +12,11 @@ from oracle_laws import enumerated
 
 from clients.frequency_oracles.oracle_votes import OracleReports
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.model.protocol import Protocol
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.frequency_oracles.frequency_oracle import FrequencyOracle
-from simulations.runs.run import run
-from tests.running import count_table, table_users
+from tests.running import concluded, count_table, table_users
 
 DOMAIN = Keys.of([f"w{j}" for j in range(9)])
 Maker = Callable[..., FrequencyOracle]
@@ -48,15 +44,6 @@ def slow_shares(users: Users) -> np.ndarray:
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def concluded(protocol: Protocol, summary: Summary) -> Any:
-    """Return what a script of one question makes of its answer."""
-    script = protocol.rounds(None)  # type: ignore[arg-type]
-    next(script)
-    with pytest.raises(StopIteration) as end:
-        script.send(summary)
-    return end.value.value
-
-
 @each
 def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
     """The exact law of every user's report gives the mean and the variance of the estimate."""
@@ -80,20 +67,6 @@ def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
 
 
 @each
-def test_projection_helps(cls: Maker) -> None:
-    """With an item for everybody the projected loss is never the larger one."""
-    users = FrequencyOracle.example_users()
-    raw = cls(0.5, FrequencyOracle.example().domain)
-    projected = replace(raw, project=True)
-    truth = raw.truth(users)
-    for seed in range(5):
-        a, b = run(raw, users, seed=seed), run(projected, users, seed=seed)
-        assert b.value.sum() <= 1 + 1e-12
-        assert (b.value >= 0).all()
-        assert raw.loss(b.value, truth) <= raw.loss(a.value, truth)
-
-
-@each
 def test_counts_without_data(cls: Maker) -> None:
     users = mixed_users()
     protocol = cls(1.0, DOMAIN)
@@ -112,7 +85,7 @@ def test_messages_are_checked() -> None:
     subset, bits, index = (
         FrequencyOracle(1.0, DOMAIN, kind=k).query for k in ("subset", "unary", "hadamard")
     )
-    w = subset.channel.chosen  # type: ignore[attr-defined]
+    w = subset.channel.chosen
     ones = np.full((2, 1), (1 << w) - 1, dtype=np.uint64)
     two = np.array([[3], [0]], dtype=np.uint64)
     fine = np.array([16, 0], dtype=np.uint32)  # 16 is the erasure
@@ -140,4 +113,4 @@ def test_kinds_and_lengths_of_messages() -> None:
     assert FrequencyOracle(math.inf, wide).query.kind == "krr"
     assert FrequencyOracle(1.0, wide, kind="unary").query.kind == "unary"  # as it is named
     with pytest.raises(ValueError, match="kind"):
-        OracleReports(wide, 1.0, kind="auto")  # type: ignore[arg-type]
+        OracleReports(wide, 1.0, kind="auto")

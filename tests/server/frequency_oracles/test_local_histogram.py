@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from oracle_laws import enumerated
 
+import fedhist as fh
 from clients.records.draws import padded_symbols
-from fedhist.model.finite import FiniteChannel
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.frequency_oracles.frequency_oracle import AnyKind, LocalHistogram
 from simulations.audit.exact import excess
 from tests.running import p_value
 
-WORDS = Keys.of(["a", "b", "out"])
-DOMAIN = Keys.of(["a", "b"])
+WORDS = fh.Keys.of(["a", "b", "out"])
+DOMAIN = fh.Keys.of(["a", "b"])
 ORACLES: tuple[AnyKind, ...] = ("unary", "hadamard", "krr", "projective", "subset")
 each = pytest.mark.parametrize("oracle", ORACLES)
 
@@ -38,9 +35,9 @@ RECORDS = list(product(range(4), repeat=2))
 def test_the_draw_has_its_law(slots: int) -> None:
     """Chi-squared over 40,000 users; five records and four paddings: false alarm below 2e-5."""
     for number, counts in enumerate([(0, 0, 3), (1, 0, 0), (3, 1, 9), (0, 2, 1), (90, 30, 7)]):
-        one = Users.from_records({"u": dict(zip(WORDS, counts, strict=True))})
+        one = fh.Users.from_records({"u": dict(zip(WORDS, counts, strict=True))})
         users = one.take(np.zeros(40_000, dtype=np.int64))
-        words = SeededStreams(np.arange(40_000, dtype=np.uint64), number, "test").words(2)
+        words = fh.SeededStreams(np.arange(40_000, dtype=np.uint64), number, "test").words(2)
         result = padded_symbols(users.counts, DOMAIN, slots, words)
         law = np.array([float(p) for p in slot_law(counts[:2], slots)])
         recorded = np.bincount(result + 1, minlength=3)
@@ -51,11 +48,7 @@ def test_the_draw_has_its_law(slots: int) -> None:
 @each
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 def test_the_exact_law_of_a_report(oracle: AnyKind, slots: int) -> None:
-    """Every record of at most three of each item, every report: integers, no room for error.
-
-    The worst ratio is that of the oracle itself, at most e^epsilon: a record that fills its slots
-    with one item reaches it, so that the sampling buys nothing.
-    """
+    """Every record of at most three of each item, every report: integers, no room for error."""
     query = LocalHistogram(DOMAIN, 1.3, slots, oracle).query
     votes = np.array(enumerated(query.channel)[0], dtype=object)
     scale = math.lcm(*(f.denominator for r in RECORDS for f in slot_law(r, slots)))
@@ -64,8 +57,8 @@ def test_the_exact_law_of_a_report(oracle: AnyKind, slots: int) -> None:
          for column in votes.T]
         for r in RECORDS
     ]  # fmt: skip
-    mixed = FiniteChannel.of(np.array(laws, dtype=object), [str(r) for r in RECORDS]).worst()
-    plain = FiniteChannel.of(votes, ["none", *DOMAIN]).worst()
+    mixed = fh.FiniteChannel.of(np.array(laws, dtype=object), [str(r) for r in RECORDS]).worst()
+    plain = fh.FiniteChannel.of(votes, ["none", *DOMAIN]).worst()
     assert excess(mixed.more, mixed.less, 1.3) == 0
     if slots <= 3 or oracle != "unary":  # a record without items reports null alone
         assert Fraction(mixed.more, mixed.less) == Fraction(plain.more, plain.less)
@@ -79,7 +72,7 @@ def test_the_exact_law_of_a_report(oracle: AnyKind, slots: int) -> None:
 
 def test_resolve() -> None:
     """The population's domain; a clip that is written as a real number, as central ones are."""
-    users = Users.from_records({"u": {"a": 3}})
+    users = fh.Users.from_records({"u": {"a": 3}})
     given = {"epsilon": 1.0, "clip": 80.0}
     resolved, not_private = LocalHistogram.resolve(given, users, DOMAIN)
     assert (resolved, not_private) == ({"epsilon": 1.0, "clip": 80, "domain": DOMAIN}, [])

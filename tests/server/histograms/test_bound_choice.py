@@ -4,22 +4,16 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from clients.bounding.size_curves import SHARE_PARTS, size_curves
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from server.histograms.bound_choice import BoundTask, choose_bound, kept_counts
 from server.histograms.unbounded_histogram import PAPER_GRID, UnboundedHistogram
-from server.session.curator import Curator
-from server.session.journal import Journal
-from simulations.experiments.unbounded_domain import choice_of
-from simulations.runtimes.inline import InlinePopulation
-from tests.running import table_users, zipf_table
+from tests.running import Recorder, drive
 
 ZERO, REPLACE, ADD = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 INF = math.inf
@@ -89,9 +83,6 @@ def test_kept_counts_of_huge_sums():
     np.testing.assert_allclose(kept_counts((3, 50), shares), want, rtol=1e-15)
 
 
-# -- ranges --------------------------------------------------------------------------------------
-
-
 def spread(change):
     return float(change.max() - change.min())
 
@@ -116,15 +107,6 @@ def test_no_user_changes_more_than_the_range(seed):
         assert two <= at_levels(grid, t, REPLACE).range + 1e-9
         # the paper's sensitivity holds too, on each value
         assert max(np.abs(a).max() for a in changes) <= 2.5 * grid[-1]
-
-
-def test_range_figures():
-    task = replace(TASK, grid=(1, 750, 1500))
-    assert [replace(task, adjacency=a).range for a in (ZERO, ADD, REPLACE)] == [2999, 2999, 3000]
-    assert replace(task, printed=1500).range == 7500  # 2.5 times as much
-
-
-# -- levels --------------------------------------------------------------------------------------
 
 
 def test_levels_of_the_release():
@@ -156,48 +138,11 @@ def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
     assert max(error) < 2.0**-22 * task.range / 2
 
 
-# -- law and privacy -----------------------------------------------------------------------------
-
-
-def zipf(n, d=40, mean=8.0, seed=0):
-    return table_users(zipf_table(n, d, mean, seed))
-
-
-def run(task, users, noise, nodes=1):
-    """Run the part of a script; returns its choice and what it spent."""
-    guarantee = Guarantee(task.epsilon, 0.0, Trust.CENTRAL, task.adjacency)
-    server = Curator(Ledger(guarantee), noise, Journal())
-    script = choose_bound(task, server)
-    query = next(script)
-    summary = InlinePopulation(users.split(nodes), 1).ask(query, 0)
-    query.check_summary(summary)
-    with pytest.raises(StopIteration) as stop:
-        script.send(summary)
-    return stop.value.value, server.ledger.spent()
-
-
 def law(task, users):
-    """The exact law of the implementation: what it draws from."""
-    weights = []
-
-    def exponential(logits):
-        w = np.exp(logits - logits.max())
-        weights.append(w / w.sum())
-        return 0
-
-    noise = SimpleNamespace(exponential=exponential, grade="simulated")
-    choice, spent = run(task, users, lambda i: noise)
-    assert spent.basic_epsilon == task.epsilon
-    assert choice.clip == 1.0
-    return weights[0]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_law_is_the_predicted_one(task):
-    for users in (zipf(60), of([{"a": 300, "お茶": 2}, {"b": 1}, {}]), of([{}, {}])):
-        p = choice_of(task, users)
-        assert p.sum() == pytest.approx(1.0, abs=1e-12)
-        np.testing.assert_allclose(law(task, users), p, rtol=1e-5)
+    recorder = Recorder()
+    drive(choose_bound(task, recorder), users)
+    assert recorder.calls[0][2]["epsilon"] == task.epsilon
+    return recorder.law()
 
 
 RECORDS = [
@@ -235,9 +180,6 @@ def test_the_choice_is_as_private_as_it_says(task):
         assert worst < 0.41 * task.epsilon
     else:
         assert worst > 0.25 * task.epsilon
-
-
-# -- usefulness ----------------------------------------------------------------------------------
 
 
 def test_grids():

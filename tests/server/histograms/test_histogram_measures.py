@@ -8,28 +8,25 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.evaluation import measured
-from fedhist.model.protocol import Protocol
+import fedhist as fh
 from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols import (
     BoundedHistogram,
     ItemHistogram,
 )
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from server.targets.clipped_totals import whole_and_kept
 from tests.running import count_table, table_users
 
-DOMAIN = Keys.of(["f", "b", "a", "elsewhere", "d"])
+DOMAIN = fh.Keys.of(["f", "b", "a", "elsewhere", "d"])
 
 
-def random_users(seed: int, n: int = 300) -> Users:
+def random_users(seed: int, n: int = 300) -> fh.Users:
     """Users of a heavy tail of items, some with none, of a vocabulary that is not the domain."""
     rng = np.random.default_rng(seed)
     table = rng.poisson(rng.exponential(1.0, (n, 1)) * [3.0, 0.1, 1.0, 2.0, 0.0, 5.0, 0.4])
     table[rng.random(n) < 0.2] = 0
     table[rng.random(n) < 0.02] *= 100
-    return table_users(table, Keys.of("abcdefg"))
+    return table_users(table, fh.Keys.of("abcdefg"))
 
 
 def clipped(table: np.ndarray, clip: float, norm: int, grid: float = 0.0) -> np.ndarray:
@@ -48,7 +45,7 @@ def one_record(p: ItemHistogram, table: np.ndarray) -> float:
     return expected_l1(p.noise, 0 * table.sum(axis=0), table.sum(axis=0) if p.nonneg else None)
 
 
-CASES: list[tuple[Protocol, Callable[..., float]]] = [
+CASES: list[tuple[fh.Protocol, Callable[..., float]]] = [
     (BoundedHistogram(DOMAIN, 1.0, 7.0, 1e-6), bounded),
     (BoundedHistogram(DOMAIN, 0.5, 9.0, nonneg=False), bounded),
     (BoundedHistogram(DOMAIN, 0.5, 9.0, grid=0.75), bounded),
@@ -60,11 +57,11 @@ CASES: list[tuple[Protocol, Callable[..., float]]] = [
 
 
 @pytest.mark.parametrize(("protocol", "slow"), CASES, ids=lambda x: getattr(x, "name", None))
-def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., float]) -> None:
+def test_against_all_records_at_once(protocol: fh.Protocol, slow: Callable[..., float]) -> None:
     for users in (random_users(1), random_users(2), random_users(1).slice(0, 0)):
-        table = count_table(users, protocol.domain)  # type: ignore[attr-defined]
+        table = count_table(users, protocol.domain)
         want = slow(protocol, table)
-        for known in (measured(protocol, users), measured(protocol, Walked(users, 13))):
+        for known in (fh.measured(protocol, users), fh.measured(protocol, Walked(users, 13))):
             assert np.array_equal(known.truth, table.sum(axis=0))
             told = known.error
             assert told.expected == pytest.approx(want, rel=1e-12, abs=1e-12)
@@ -73,7 +70,7 @@ def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., flo
 
 
 def test_large_counts_are_added_in_doubles() -> None:
-    users = Users.from_records({"ann": {"a": 2**61, "b": 3}, "bob": {"a": 1}})
-    whole, kept = whole_and_kept(users, Keys.of(["a", "b"]), 2.0, 2)
+    users = fh.Users.from_records({"ann": {"a": 2**61, "b": 3}, "bob": {"a": 1}})
+    whole, kept = whole_and_kept(users, fh.Keys.of(["a", "b"]), 2.0, 2)
     assert whole.tolist() == [2.0**61, 3.0]
     assert kept.tolist() == pytest.approx([3.0, 2 * 3 / 2**61])

@@ -8,28 +8,25 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.evaluation import Facts, measured
-from fedhist.model.protocol import Estimate
+import fedhist as fh
 from fedhist.protocols import UnboundedHistogram
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from tests.running import table_users
 
 NAMES = ["tea", "é", "~", "never", "rye", "b", "a\0b"]
 
 
-def random_users(seed: int, n: int = 200) -> tuple[Users, np.ndarray]:
+def random_users(seed: int, n: int = 200) -> tuple[fh.Users, np.ndarray]:
     """Users of a heavy tail, some without items, and their counts by name in byte order."""
     rng = np.random.default_rng(seed)
     table = rng.poisson(rng.exponential(2.0, (n, 1)) * [3.0, 0.1, 1.0, 0.0, 2.0, 5.0, 0.4])
     table[rng.random(n) < 0.2] = 0
-    users = table_users(table, Keys.of(NAMES))
+    users = table_users(table, fh.Keys.of(NAMES))
     order = sorted((j for j in range(7) if table[:, j].any()), key=lambda j: NAMES[j].encode())
     return users, table[:, order].astype(float)
 
 
-def ways(protocol: UnboundedHistogram, users: Users) -> list[Facts]:
-    return [measured(protocol, users), measured(protocol, Walked(users, 13))]
+def ways(protocol: UnboundedHistogram, users: fh.Users) -> list[fh.Facts]:
+    return [fh.measured(protocol, users), fh.measured(protocol, Walked(users, 13))]
 
 
 CASES = [
@@ -46,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize("protocol", CASES)
 def test_against_all_records_at_once(protocol: UnboundedHistogram) -> None:
     users, table = random_users(1)
-    one = Estimate.ok(np.array([3.0]), keys=Keys.of(["rye"]))
+    one = fh.Estimate.ok(np.array([3.0]), keys=fh.Keys.of(["rye"]))
     for known in ways(protocol, users):
         assert list(known.support or ()) == sorted(set(NAMES) - {"never"}, key=str.encode)
         assert known.truth.tolist() == table.sum(axis=0).tolist()

@@ -10,7 +10,6 @@ from scipy.special import softmax
 from scipy.stats import poisson
 
 from clients.histograms.contributions import NormHistogram
-from clients.histograms.queries import PerItemClip
 from fedhist.users.keys import Keys
 from server.clip_choice.rule import LIGHT_DECAY
 from server.histograms import poisson_debiasing as debias
@@ -18,9 +17,8 @@ from server.histograms.poisson_counts import PoissonCounts
 from server.noise import SimulatedNoise
 from server.session.session import Session
 from tests.running import result as run
-from tests.running import streams, table_users
+from tests.running import table_users
 
-ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 TEA = Keys.of(["tea"])
 
 
@@ -49,29 +47,6 @@ def thresholds(protocol, table):
         gap = np.where(low > protocol.level, low, np.minimum(before, protocol.level))
         logits = -epsilon / 2 * np.abs(gap - protocol.level)
     return list(zip(map(int, edges), softmax(logits), strict=True))
-
-
-# -- the query -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("clip", [1, 3])
-def test_sensitivities_are_exact_and_attained(d, clip):
-    """Every pair of histograms with counts up to C + 1; both adjacencies come out alike."""
-    table = np.array(list(itertools.product(range(clip + 2), repeat=d)))
-    users = users_of(table)
-    query = PerItemClip(users.vocabulary, clip)
-    rows = query.answer(users, streams(users)).arrays["counts"]
-    np.testing.assert_array_equal(rows, np.minimum(table, clip))
-    for change in (rows, (rows[:, None] - rows[None, :]).reshape(-1, d)):
-        assert np.abs(change).sum(axis=1).max() == query.l1_sensitivity == d * clip
-        worst = int((change**2).sum(axis=1).max())
-        assert worst == d * clip**2
-        assert query.l2_sensitivity**2 >= worst * (1 - 1e-15)
-        assert query.l2_sensitivity == pytest.approx(math.sqrt(worst), rel=1e-15)
-
-
-# -- the estimate ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clip", [1, 2, 5])
@@ -143,9 +118,6 @@ def test_another_number_of_users_than_declared_fails_before_the_release():
     assert chosen.ledger.spent(0.0).epsilon == pytest.approx(0.25)
 
 
-# -- the choice of C -------------------------------------------------------------------------------
-
-
 def test_edges_are_integers_up_to_clip_max():
     for most in (1, 2, 7, 64, 1000, 1024):
         protocol = PoissonCounts(TEA, 1.0, n_users=5, clip_max=most)
@@ -186,9 +158,6 @@ def test_the_choice_asks_for_the_counts_of_the_item_alone():
     assert replace(protocol, epsilon=math.inf).max_rounds == 1
 
 
-# -- the error ------------------------------------------------------------------------------------
-
-
 def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
     """Who have fifty times as much: with half of the budget the others' clip is taken instead."""
     protocol = PoissonCounts(TEA, 4.0, n_users=20_000)
@@ -199,9 +168,6 @@ def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
     half = replace(protocol, epsilon_choice=protocol.budgets[0] / 2)
     assert recorded > 0.9
     assert sum(p for c, p in thresholds(half, counts[:, None]) if c >= 50) < 0.5
-
-
-# -- what is refused -------------------------------------------------------------------------------
 
 
 def test_resolve_fills_what_is_public():

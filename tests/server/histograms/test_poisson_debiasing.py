@@ -28,9 +28,6 @@ def slow_moment(rate, clip, power):
     return (np.minimum(x, clip) ** float(power) * poisson.pmf(x, rate)).sum()
 
 
-# -- h and its derivatives -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("clip", CLIPS)
 def test_moments_equal_the_plain_sums(clip):
     mean = [slow_moment(r, clip, 1) for r in RATES]
@@ -58,9 +55,6 @@ def test_values_of_the_paper():
     assert 0.6 < h - (1 - h) / (gamma - 1) <= 0.61
 
 
-# -- the inverse -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("clip", [*CLIPS, 150, 5000])
 def test_inverse_undoes_h(clip):
     rates = np.concatenate([np.geomspace(1e-12, 1, 30), np.linspace(1, clip + 3 * clip**0.5, 60)])
@@ -84,9 +78,6 @@ def test_ends_of_the_inverse():
         assert clipped_mean(cap, clip) == clip
     assert rate_of_mean([], 3).shape == (0,)
     assert rate_of_mean(np.full((2, 3), 0.5), 3).shape == (2, 3)
-
-
-# -- the estimator's standard error ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rate", "clip"), [(0.7, 1), (1.0, 2), (3.5, 4), (0.2, 3)])

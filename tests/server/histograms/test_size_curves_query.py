@@ -5,18 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.bounding.size_curves import SHARE_PARTS
 from clients.histograms.key_queries import SizeCurves
 from clients.records.item_rows import pack_records
-from fedhist.base.errors import WireError
-from fedhist.model.query import Keyed, Report
-from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
 from tests.running import streams, table_users, zipf_table
 
 
 def of(rows):
-    return Users.from_records({f"u{i}": row for i, row in enumerate(rows)})
+    return fh.Users.from_records({f"u{i}": row for i, row in enumerate(rows)})
 
 
 def zipf(n):
@@ -42,7 +39,7 @@ def test_a_row_is_the_user_s_histogram():
     data, indptr = pack_records(v.vocabulary, v.indptr, v.item, v.count)
     assert np.array_equal(report.ragged["records"], data)
     assert np.array_equal(report.indptr, indptr)
-    assert QUERY.trust is Trust.CENTRAL
+    assert QUERY.trust is fh.Trust.CENTRAL
 
 
 def reports():
@@ -54,8 +51,8 @@ def reports():
     huge[4:12] = 255
     yield replace(good, ragged={"records": data, "more": data})
     yield replace(good, ragged={"rows": data})
-    yield Report(good.ids, {"records": np.zeros(len(good.ids))})
-    yield Report(good.ids)
+    yield fh.Report(good.ids, {"records": np.zeros(len(good.ids))})
+    yield fh.Report(good.ids)
     yield replace(good, indptr=cut)
     yield replace(good, ragged={"records": data.astype(np.int64)})
     yield replace(good, ragged={"records": huge})
@@ -63,7 +60,7 @@ def reports():
 
 @pytest.mark.parametrize("bad", list(reports()))
 def test_malformed_reports_are_refused(bad):
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         QUERY.check(bad)
 
 
@@ -72,7 +69,7 @@ def summaries():
     shares = good.keyed["shares"]
 
     def with_shares(values, keys=shares.keys):
-        return replace(good, keyed={"shares": Keyed(keys, values)})
+        return replace(good, keyed={"shares": fh.Keyed(keys, values)})
 
     yield with_shares(shares.values - 50 * SHARE_PARTS)
     yield with_shares(shares.values + 40 * SHARE_PARTS)  # each may be, all together not
@@ -90,5 +87,5 @@ def summaries():
 
 @pytest.mark.parametrize("bad", list(summaries()))
 def test_impossible_summaries_are_refused(bad):
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         QUERY.check_summary(bad)

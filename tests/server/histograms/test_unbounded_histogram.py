@@ -1,6 +1,5 @@
 """Unbounded histogram: the release's law with its random clipping, choices of C, refusals."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from server.histograms.unbounded_histogram import UnboundedHistogram
 from tests.running import result as run
 
 ZERO, ADD, REPLACE = "zero-out-user", "add-remove-user", "replace-user"
-INF = math.inf
 BASE = UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=10)
 SAMPLE = {"clip": None, "method": "sample"}
 
@@ -33,9 +31,6 @@ def zipf_users(n, d=200, seed=0, mean=30):
         np.concatenate([c, np.ones(len(own), dtype=np.int64)]),
         names,
     )
-
-
-# -- numbers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,21 +57,9 @@ def test_thresholds_and_scales(change, threshold, scale):
     assert ("n_users" in estimate.public) == (change.get("adjacency") != ADD)
 
 
-def test_the_budget_is_split_eleven_to_one():
-    chosen = replace(BASE, clip=None, method="sample")
-    assert chosen.choice_epsilon == pytest.approx(1 / 11)
-    assert chosen.release_epsilon == pytest.approx(10 / 11)
-    assert chosen.task.epsilon == chosen.choice_epsilon
-    assert chosen.task.release_epsilon == chosen.release_epsilon
-    assert (chosen.max_rounds, replace(chosen, threshold="paper").max_rounds) == (2, 2)
-    given = replace(chosen, epsilon_choice=0.25)
-    assert (given.choice_epsilon, given.release_epsilon) == (0.25, 0.75)
-    assert (BASE.choice_epsilon, BASE.release_epsilon, BASE.max_rounds) == (0.0, 1.0, 1)
-    open_ended = replace(chosen, epsilon=INF)
-    assert (open_ended.choice_epsilon, open_ended.release_epsilon) == (INF, INF)
-
-
-# -- estimates -----------------------------------------------------------------------------------
+def test_a_given_share_of_the_choice_is_taken():
+    chosen = replace(BASE, **SAMPLE, epsilon_choice=0.25)
+    assert (chosen.task.epsilon, chosen.release_epsilon) == (0.25, 0.75)
 
 
 @pytest.mark.parametrize("discrete", [True, False])

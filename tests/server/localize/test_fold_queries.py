@@ -9,7 +9,7 @@ import pytest
 
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.records.functionals import Coordinates, Rotated
-from fedhist.base.errors import PopulationError, WireError
+from fedhist.base.errors import WireError
 from fedhist.channels.bits import count_bits
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
@@ -37,9 +37,6 @@ def absurd_users(dimension: int) -> Users:
 FUNCTIONALS = [Coordinates(1), Coordinates(3), Rotated(3, 1.0, 5, clip=0.5)]
 
 
-# -- privacy ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("functional", FUNCTIONALS, ids=str)
 @pytest.mark.parametrize("neighbours", [False, True])
 def test_no_record_sets_more_bits_than_the_channel_allows(
@@ -61,9 +58,6 @@ def test_no_record_leaves_the_interval(functional: Any) -> None:
     u = query.answer(users, streams(users)).arrays["reports"]
     assert (np.abs(u) <= 1).all()
     assert (u[-4:] == 0).all()
-
-
-# -- messages -----------------------------------------------------------------------
 
 
 def test_votes_are_checked() -> None:
@@ -120,16 +114,3 @@ def test_sums_are_bounded(kind: str) -> None:
         query.check_summary(Summary(2, {"reports": np.array([total]), "users": np.array([2])}))
     with pytest.raises(WireError):
         query.check_summary(Summary(2, {"reports": np.array([most + 1]), "users": np.array([2])}))
-
-
-def test_only_the_first_samples_count() -> None:
-    users = Users.from_records({"ann": [1.0, 1.0, -1.0], "bob": [0.0]})
-    query = votes_query(epsilon=math.inf, n_bins=4, functional=Coordinates(1, max_items=2))
-    votes = query.fold(query.answer(users, streams(users, 0))).sums["votes"]
-    assert votes.tolist() == [[0, 0, 1, 1]]
-
-
-def test_users_must_have_one_coordinate() -> None:
-    users = Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True)
-    with pytest.raises(PopulationError, match="1, got 2"):
-        votes_query().answer(users, streams(users, 0))

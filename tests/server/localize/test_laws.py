@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.base.errors import PopulationError
+import fedhist as fh
 from fedhist.protocols import Density, LocalDistribution, Mean, MeanL2, MeanLinf, SparseMean
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from server.localize.script import FoldProtocol
 from server.modes import TwoModes
 from tests.running import run
@@ -67,7 +65,7 @@ def test_every_user_answers_one_query_about_one_scalar(cls: type[Any], mode: str
         (MeanL2(0.1, 50, 7, 64, method="folds"), 1),
         (MeanL2(1.0, 64 * 60, 64, 100, method="folds"), 1),
         (Density(0.5, 300, 100, level=21, basis="fourier", method="folds"), 20),
-        (LocalDistribution(Keys.range(64), 0.5, 500, 100, method="folds"), 63),
+        (LocalDistribution(fh.Keys.range(64), 0.5, 500, 100, method="folds"), 63),
     ],
     ids=lambda p: getattr(p, "name", ""),
 )
@@ -77,7 +75,7 @@ def test_refusal_names_the_least_n(protocol: FoldProtocol, step: int) -> None:
     assert not queries
 
     def feasible(n: int) -> bool:
-        at: Any = replace(protocol, n_users=n)  # type: ignore[type-var]
+        at: Any = replace(protocol, n_users=n)
         return bool(getattr(at, "feasible", at.plan.feasible))
 
     least = int(estimate.reason.split("at least ")[1].split()[0])
@@ -87,7 +85,7 @@ def test_refusal_names_the_least_n(protocol: FoldProtocol, step: int) -> None:
 
 @pytest.mark.parametrize("cls", [*MEANS, SparseMean, Density])
 def test_resolve_takes_public_numbers(cls: type[Any]) -> None:
-    users = Users.from_records({"ann": [0.1] * 4, "bob": [0.2] * 12, "eve": []})
+    users = fh.Users.from_records({"ann": [0.1] * 4, "bob": [0.2] * 12, "eve": []})
     fixed, notes = cls.resolve({"samples_per_user": 5}, users, None)
     assert (fixed, notes) == ({"samples_per_user": 5, "n_users": 3}, [])
     asked = {"samples_per_user": "harmonic-mean", "n_users": 9}
@@ -99,5 +97,5 @@ def test_resolve_takes_public_numbers(cls: type[Any]) -> None:
         assert result["samples_per_user"] == pytest.approx(6.0)
         assert "samples_public" not in result
         assert notes == []
-    with pytest.raises(PopulationError, match="samples"):
-        cls.resolve({"samples_public": True}, Users.from_records({"eve": [], "ann": []}), None)
+    with pytest.raises(fh.PopulationError, match="samples"):
+        cls.resolve({"samples_public": True}, fh.Users.from_records({"eve": [], "ann": []}), None)

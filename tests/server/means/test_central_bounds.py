@@ -16,11 +16,7 @@ from server.targets.two_points import Sizes
 
 
 def best_mechanism(n: int, d: float, epsilon: float, delta: float, power: int) -> float:
-    """Least average risk about the users' own average, of n users of one item +-1, mean +-d.
-
-    Mechanisms may be taken to depend on the count alone (average over permutations). Outputs on a
-    grid that has the truths and points between them.
-    """
+    """Least average risk about the users' own average, of n users of one item +-1, mean +-d."""
     x = np.arange(n + 1)
     out = np.linspace(-1, 1, 4 * n + 1)
     weight = (binom.pmf(x, n, (1 + d) / 2) + binom.pmf(x, n, (1 - d) / 2)) / 2
@@ -59,11 +55,7 @@ def best_mechanism(n: int, d: float, epsilon: float, delta: float, power: int) -
 def test_no_mechanism_is_better(
     monkeypatch: pytest.MonkeyPatch, epsilon: float, delta: float, power: int
 ) -> None:
-    """The bound at each D is below the best mechanism's average risk; not by orders at small eps.
-
-    At large epsilon it is what one user's record hides, and users who differ in two coupled data
-    sets are taken for as many as they are on average: up to e^epsilon below.
-    """
+    """The bound at each D is below the best mechanism's average risk, and near it at small eps."""
     n, nearest = 5, math.inf
     for d in (0.05, 0.2, 0.5, 0.9):
         monkeypatch.setattr(bounds, "DISTANCES", np.array([d]))

@@ -32,9 +32,6 @@ def first_voting_n(epsilon: float, most_failure: float = 1.0) -> int:
     return high
 
 
-# -- plan ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n", [1, 100, 10_000, 1_000_000])
 def test_one_sample_a_user_needs_no_vote(n: int) -> None:
     plan = plan_univariate(n, 1.0, 1.0, 1.0)
@@ -80,9 +77,6 @@ def test_paper_plan() -> None:
     assert capped.max_items == math.floor(math.exp(15))
     with pytest.raises(ValueError, match="epsilon"):
         plan_paper(2, 1, 1.0, 1.0, 0.1)
-
-
-# -- reading a vote --------------------------------------------------------------------------
 
 
 def test_window_and_centroid_against_a_loop() -> None:

@@ -56,11 +56,7 @@ def test_information_of_a_message_on_many_channels(epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.2, 3.0])
 @pytest.mark.parametrize("T", [1, 2])
 def test_no_estimator_beats_the_bound(T: int, epsilon: float) -> None:
-    """The Bayes risks of +-D by enumeration of 3 users' records and messages, sequential ones too.
-
-    The best of all estimators of the users' own average and of the mean, in squared error, and of
-    the mean in absolute error: for every channel above the bound at that D.
-    """
+    """The Bayes risks of +-D by enumeration of 3 users' records and messages."""
     n = 3
     sizes = Sizes(np.array([float(T)]), np.array([float(n)]))
     x = 2 * np.arange(T + 1) / T - 1

@@ -20,30 +20,6 @@ def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
     return Users.from_samples(np.arange(1, n + 1), np.arange(n + 1) * T, values, unusable=True)
 
 
-# -- the protocol ----------------------------------------------------------------------------
-
-
-def test_mse_of_two_rounds() -> None:
-    n, T, theta = 2000, 1024, 0.237
-    users = coin_users(n, T, theta)
-    protocol = Mean(1.0, n, T, -1.0, 1.0, kind="laplace", method="vote")
-    squares = np.array([(run(protocol, users, s)[0].value[0] - theta) ** 2 for s in range(150)])
-    # theory: 1.55e-5; relative deviation of the average sqrt(2/150) = 0.12: chance below 1e-5
-    assert 0.7e-5 < squares.mean() < 2.5e-5
-    assert protocol.plan.risk == pytest.approx(2.04e-5, rel=0.01)
-
-
-def test_stderr_is_calibrated() -> None:
-    users = coin_users(2000, 256, -0.4)
-    protocol, z = Mean(1.0, 2000, 256, -1.0, 1.0, kind="piecewise", method="vote"), []
-    for seed in range(60):
-        estimate, _, _ = run(protocol, users, seed)
-        z.append((estimate.value[0] + 0.4) / estimate.stderr[0])
-    # a clipping bias of up to half a standard error is planned for; chi-squared of 60 degrees
-    # leaves [0.45, 1.9] with probability 1e-4 at ratio 1
-    assert 0.45 < np.mean(np.square(z)) < 1.9
-
-
 def test_a_wrong_window_is_announced() -> None:
     # users without a common mean: no window holds many of them
     rng = np.random.default_rng(0)
@@ -59,9 +35,6 @@ def test_a_wrong_window_is_announced() -> None:
     good, _, _ = run(Mean(1.0, 2000, 64, -1.0, 1.0, method="vote"), coin_users(2000, 64, 0.3), 0)
     assert not good.warnings
     assert good.public["window_mass"] > 0.6
-
-
-# -- mode="paper" ----------------------------------------------------------------------------
 
 
 def test_paper_mode_localizes_with_its_interval() -> None:
@@ -83,9 +56,6 @@ def test_paper_mode_warns_where_its_vote_fails() -> None:
     protocol = Mean(1.0, 200, 256, -1.0, 1.0, mode="paper")
     estimate, _, _ = run(protocol, coin_users(200, 256, 0.2), 0)
     assert estimate.warnings
-
-
-# -- configuration ---------------------------------------------------------------------------
 
 
 def test_truth_skips_unusable_records() -> None:
@@ -193,15 +163,6 @@ def test_nobody_in_a_round(method: str) -> None:
         assert estimate.status == ("failed" if missing == protocol.max_rounds else "ok")
         if estimate.status == "ok":
             assert abs(estimate.value[0] - 0.2) < 6 * estimate.stderr[0]
-
-
-@pytest.mark.parametrize("method", ["vote", "stages", "centred"])
-@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
-def test_every_method_reports_by_the_kind_that_is_asked_for(method: str, kind: str) -> None:
-    protocol = Mean(1.0, 600, 50, -1.0, 1.0, kind=kind, method=method)
-    users = population(means_of("0.2", 600, 50, np.random.default_rng(5)))
-    kinds = {q.kind for q in drawn(protocol, users, 1).queries if isinstance(q, ClippedMean)}
-    assert kinds == {kind}
 
 
 def test_the_printed_version_has_no_choice() -> None:

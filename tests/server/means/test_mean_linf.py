@@ -12,8 +12,6 @@ from server.means.mean import Mean
 from server.means.mean_linf import MeanLinf
 from tests.running import one_sample, run
 
-# -- the protocol ----------------------------------------------------------------------------
-
 
 def test_one_dimension_is_the_univariate_procedure() -> None:
     """The same queries, hence the same digests, draws and estimate, to the last bit."""
@@ -55,9 +53,6 @@ def test_paper_mode_is_the_papers_procedure_in_every_fold() -> None:
     assert (vote.n_bins, vote.channel.ones) == (math.ceil(2 / delta), 3)
     assert refine.half_width == pytest.approx(3.5 * delta)
     assert refine.kind == "laplace"
-
-
-# -- truth and configuration -----------------------------------------------------------------
 
 
 def test_truth_is_the_average_of_usable_means() -> None:

@@ -39,9 +39,6 @@ def settings(n: int, d: int, T: int, s: int, **more: Any) -> SparseMean:
     return SparseMean(n_users=n, dimension=d, samples_per_user=T, sparsity=s, **more)
 
 
-# -- the specification's figures ------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def wide() -> tuple[np.ndarray, Users]:
     return population(8000, 1000, 200, signals(4, 0.5, 211))
@@ -79,9 +76,6 @@ def test_users_on_both_sides_of_zero_are_no_signal() -> None:
     estimate = fedhist.run(settings(8000, 40, 2500, 2, method="select"), users, seed=1)
     assert 9 not in np.flatnonzero(estimate.value)
     assert 5 in np.flatnonzero(estimate.value)
-
-
-# -- edges ----------------------------------------------------------------------------
 
 
 def test_nothing_to_select_gives_zero_with_a_warning() -> None:

@@ -28,14 +28,14 @@ each = pytest.mark.parametrize("name", PRINTED)
 def both(name: str) -> tuple[Protocol, Protocol]:
     """The example, with what its paper's version needs, in both modes."""
     proven = replace(protocol_class(name).example(), **NEEDED.get(name, {}))
-    return proven, replace(proven, mode="paper")  # type: ignore[call-arg]
+    return proven, replace(proven, mode="paper")
 
 
 def test_every_printed_class_is_that_of_a_protocol() -> None:
     result = {n for n in own_protocols() if printed_class(n) is not None}
     assert result == set(PRINTED)
     assert len(result) == 10
-    rooms = {printed_class(n).__module__.rpartition(".")[2] for n in result}  # type: ignore[union-attr]
+    rooms = {printed_class(n).__module__.rpartition(".")[2] for n in result}
     assert rooms == set(server.printed.__all__)
 
 
@@ -47,10 +47,10 @@ def test_the_mode_builds_the_class(name: str) -> None:
     assert (type(proven), type(printed)) == (cls, as_printed)
     assert isinstance(printed, cls)
     assert parameters(cls) == parameters(as_printed)
-    values = {f.name: getattr(printed, f.name) for f in fields(printed)}  # type: ignore[arg-type]
+    values = {f.name: getattr(printed, f.name) for f in fields(printed)}
     assert cls(**values) == printed == as_printed(**values)
     assert as_printed(**{k: v for k, v in values.items() if k != "mode"}) == printed
-    assert replace(printed, mode="default") == proven  # type: ignore[call-arg]
+    assert replace(printed, mode="default") == proven
     assert replace(printed) == printed
     assert protocol_digest(printed) != protocol_digest(proven)
 
@@ -72,14 +72,14 @@ def test_a_mode_by_position_and_a_mode_that_is_none() -> None:
     assert printed == Mean(2.0, 400, 64, -1.0, 1.0, mode="paper")
     assert type(printed) is printed_class("mean")
     with pytest.raises(ValueError, match=r"mode must be .* got 'papers'"):
-        Mean(2.0, 400, 64, -1.0, 1.0, mode="papers")  # type: ignore[arg-type]
+        Mean(2.0, 400, 64, -1.0, 1.0, mode="papers")
 
 
 @each
 def test_a_subclass_never_draws_as_printed_and_states_what_is_proven(name: str) -> None:
     proven, _ = both(name)
     cls = dataclass(frozen=True)(type("Mine", (type(proven),), {"name": f"mine-{name}"}))
-    values = {f.name: getattr(proven, f.name) for f in fields(proven)}  # type: ignore[arg-type]
+    values = {f.name: getattr(proven, f.name) for f in fields(proven)}
     assert type(cls(**values)) is cls
     with pytest.raises(ValueError, match="has no version as printed, got mode 'paper'"):
         cls(**values | {"mode": "paper"})

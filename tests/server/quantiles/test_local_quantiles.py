@@ -16,10 +16,7 @@ import pytest
 
 import fedhist as fh
 from clients.quantiles.queries import RankCells
-from fedhist.base.arrays import Array
-from fedhist.model.query import Query
 from fedhist.protocols import LocalQuantiles
-from fedhist.users.streams import SeededStreams
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from tests.running import p_value
@@ -37,7 +34,7 @@ def numbers(n: int, seed: int = 1) -> fh.Users:
     return held(np.clip(np.random.default_rng(seed).normal(0.4, 0.1, n), 0, 1))
 
 
-def held(x: Array) -> fh.Users:
+def held(x: fh.Array) -> fh.Users:
     """One number of each user; NaN for those who hold none."""
     some = ~np.isnan(x)
     return fh.Users.from_samples(
@@ -53,9 +50,6 @@ def question(epsilon: float = 1.0, upto: Any = ((1, 3), (2, 2)), **more: Any) ->
     levels = np.array([[0.25, 0.75], [0.5, 0.5]])[: len(upto), : len(upto[0])]
     return RankCells(**(given | {"epsilon": epsilon, "upto": np.array(upto), "levels": levels}
                         | more))  # fmt: skip
-
-
-# -- privacy ---------------------------------------------------------------------------------------
 
 
 def law(query: RankCells, group: int, bin_: int | None) -> list[Fraction]:
@@ -102,7 +96,7 @@ def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> Non
         unusable=True,
     )
     bin_ = int(record[0] * 5) if len(record) == 1 else None
-    report = query.answer(users, SeededStreams(users.ids, 4, "test"))
+    report = query.answer(users, fh.SeededStreams(users.ids, 4, "test"))
     query.check(report)
     by_clients = query.fold(report)
     for summary in (by_clients, query.draw_summary(users, np.random.default_rng(3))):
@@ -112,12 +106,12 @@ def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> Non
             assert abs(size - n / 2) < 1000
             expected = [size * float(p) for p in law(query, group, bin_)]
             assert p_value(counts, expected) > 1e-6
-    blocks = query.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, 4, "test"))
+    blocks = query.answer_folded(users, lambda chunk: fh.SeededStreams(chunk.ids, 4, "test"))
     assert (blocks.sums["cell"] == by_clients.sums["cell"]).all()
 
 
 def test_every_user_answers_once() -> None:
-    asked: list[Query] = []
+    asked: list[fh.Query] = []
     ours, users = protocol(n_users=4000), numbers(4000)
     outcome = execute(ours, users, Options(seed=1, watch=asked.append))
     assert outcome.estimate.status == "ok"
@@ -128,15 +122,9 @@ def test_every_user_answers_once() -> None:
     assert outcome.estimate.public["n_report"] == 4000
 
 
-# -- what is estimated -----------------------------------------------------------------------------
-
-
 def test_empty_records_and_empty_cohorts_are_no_error() -> None:
     for users in (one_each(*[[]] * 50), numbers(3)):
         assert fh.run(protocol(), users, seed=1).status == "ok"
-
-
-# -- messages --------------------------------------------------------------------------------------
 
 
 def test_ranks_are_as_sure_as_there_were_answers() -> None:
@@ -162,9 +150,6 @@ def test_too_few_users_are_not_asked() -> None:
         assert fh.run(protocol(epsilon=tiny), numbers(30), seed=1).status == "refused"
 
 
-# -- error -----------------------------------------------------------------------------------------
-
-
 FIVE = np.zeros(1024)
 FIVE[[102, 204, 512, 716, 921]] = 0.1, 0.2, 0.4, 0.2, 0.1
 
@@ -174,7 +159,7 @@ FIVE[[102, 204, 512, 716, 921]] = 0.1, 0.2, 0.4, 0.2, 0.1
     [(np.full(1024, 1 / 1024), 2000, 1.0, 0.046), (FIVE, 2000, 1.0, 0.098)],
 )
 def test_the_errors_that_are_promised_and_stated(
-    data: Array, n: int, epsilon: float, most: float
+    data: fh.Array, n: int, epsilon: float, most: float
 ) -> None:
     """Quartiles over 1,024 bins: errors within 15% of the specification's, and true intervals.
 

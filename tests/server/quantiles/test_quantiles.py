@@ -17,8 +17,6 @@ import pytest
 
 import fedhist as fh
 from clients.quantiles.queries import PER_USER, BinShares
-from fedhist.base.arrays import Array
-from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import Quantiles
 from server.quantiles.quantiles import ADJACENCIES
 
@@ -29,16 +27,16 @@ REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-use
 class Watching:
     """A Curator that keeps what is asked of it, and the exact law of what it would draw."""
 
-    law: Array
+    law: fh.Array
 
-    def exponential_rows(self, scores: Array, **how: Any) -> Array:
+    def exponential_rows(self, scores: fh.Array, **how: Any) -> fh.Array:
         self.asked = how
         weight = np.exp(scores * how["epsilon_each"] / (2 * how["sensitivity"]))
         self.law = weight / weight.sum(axis=1, keepdims=True)
         return np.zeros(len(scores), dtype=np.int64)
 
 
-def law_of(protocol: Quantiles, shares: Array, n_users: int = 9) -> Array:
+def law_of(protocol: Quantiles, shares: fh.Array, n_users: int = 9) -> fh.Array:
     """Exact probabilities of every bin for each level, by the script itself: (J, K)."""
     server: Any = Watching()
     script = protocol.rounds(server)
@@ -71,20 +69,18 @@ def one_each(*records: list[float]) -> fh.Users:
     )
 
 
-def rows(query: BinShares, *records: list[float]) -> Array:
+def rows(query: BinShares, *records: list[float]) -> fh.Array:
     """What users send who hold these records."""
     nothing: Any = None
     return query.answer(one_each(*records), nothing).arrays["shares"].astype(np.int64)
 
-
-# -- privacy ---------------------------------------------------------------------------------------
 
 MIDDLES = (1 / 6, 3 / 6, 5 / 6)
 RECORDS = [[], [math.nan], *([x] for x in MIDDLES)]
 RECORDS += [list(pair) for pair in combinations_with_replacement(MIDDLES, 2)]
 
 
-def neighbours(of: str, adjacency: str) -> Iterator[tuple[Array, Array]]:
+def neighbours(of: str, adjacency: str) -> Iterator[tuple[fh.Array, fh.Array]]:
     """All pairs of neighbouring sums of up to four users, on three bins."""
     known = np.unique(rows(protocol(of=of).grid, *RECORDS), axis=0)
     for others in range(4):
@@ -100,7 +96,7 @@ def neighbours(of: str, adjacency: str) -> Iterator[tuple[Array, Array]]:
 def test_no_neighbours_of_tiny_populations_are_told_apart(of: str, adjacency: str) -> None:
     """Every event of every level, by exact enumeration; the levels are drawn independently."""
     ours = protocol(adjacency, of=of)
-    laws: dict[bytes, Array] = {}
+    laws: dict[bytes, fh.Array] = {}
     most = np.zeros(len(LEVELS))
     for a, b in neighbours(of, adjacency):
         for shares in (a, b):
@@ -128,14 +124,11 @@ def test_what_the_levels_cost() -> None:
     for J in (1, 3, 9, 31):
         many = tuple(np.arange(1, J + 1) / (J + 1))
         ours = protocol(levels=many, epsilon=1.0, delta=1e-6, n_bins=16)
-        rho = zcdp_rho(1.0, 1e-6)
+        rho = fh.zcdp_rho(1.0, 1e-6)
         assert ours.mechanism.epsilon_each == pytest.approx(max(1 / J, math.sqrt(8 * rho / J)))
         ledger = fh.run(ours, one_each(*[[0.5]] * 30), seed=1).ledger
         assert ledger is not None
         assert ledger.spent(1e-6).epsilon == pytest.approx(1.0)
-
-
-# -- what is estimated -----------------------------------------------------------------------------
 
 
 def test_samples_users_and_means_have_other_medians() -> None:
@@ -182,9 +175,6 @@ def test_messages_are_checked(of: str) -> None:
     for total in ([PER_USER, PER_USER, 0], [5, 0, 0]):
         with pytest.raises(fh.WireError):
             query.check_summary(fh.Summary(1, {"shares": np.array(total)}))
-
-
-# -- error -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 
 import fedhist as fh
 from clients.quantiles.queries import OF, PER_USER
-from fedhist.base.arrays import Array
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import Quantiles
 from server.quantiles.quantiles import ADJACENCIES, ExponentialLevels, NoisyCurve
 from tests.server.quantiles.test_quantiles import neighbours, one_each
@@ -30,16 +28,16 @@ class Watching:
     def __init__(self, grade: str = "secure") -> None:
         self.grade, self.released = grade, np.zeros(0)
 
-    def _keep(self, value: Array, **how: Any) -> Array:
+    def _keep(self, value: fh.Array, **how: Any) -> fh.Array:
         self.released, self.how = np.asarray(value).copy(), how
         return self.released
 
     discrete_laplace = _keep
 
 
-def released(curve: NoisyCurve, shares: Array) -> Watching:
+def released(curve: NoisyCurve, shares: fh.Array) -> Watching:
     server = Watching()
-    curve.draw(shares, server)  # type: ignore[arg-type]
+    curve.draw(shares, server)
     return server
 
 
@@ -47,8 +45,8 @@ def released(curve: NoisyCurve, shares: Array) -> Watching:
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_no_neighbours_of_tiny_populations_differ_by_more(of: str, adjacency: str) -> None:
     """All pairs of neighbouring sums of up to four users on three bins; the bound is attained."""
-    curve = NoisyCurve(1.0, np.array(LEVELS), 3, Adjacency(adjacency))
-    most, known = 0.0, dict[bytes, Array]()
+    curve = NoisyCurve(1.0, np.array(LEVELS), 3, fh.Adjacency(adjacency))
+    most, known = 0.0, dict[bytes, fh.Array]()
     for a, b in neighbours(of, adjacency):
         for shares in (a, b):
             if shares.tobytes() not in known:
@@ -65,15 +63,15 @@ def test_no_neighbours_of_tiny_populations_differ_by_more(of: str, adjacency: st
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_the_noise_on_the_curve_is_as_planned(adjacency: str) -> None:
     """Standard deviation of the last running sum over 4,000 draws; false alarm below 1e-6."""
-    curve = NoisyCurve(0.7, np.array(LEVELS), 64, Adjacency(adjacency))
+    curve = NoisyCurve(0.7, np.array(LEVELS), 64, fh.Adjacency(adjacency))
     server, rng = Watching("simulated"), np.random.default_rng(1)
 
-    def noisy(value: Array, **how: Any) -> Array:
+    def noisy(value: fh.Array, **how: Any) -> fh.Array:
         return np.asarray(value + rng.laplace(0, how["l1_sensitivity"] / 0.7, len(value)))
 
-    server.discrete_laplace = noisy  # type: ignore[method-assign]
+    server.discrete_laplace = noisy
     none: Any = np.zeros(64, dtype=np.int64)
-    ends = [curve.released(none, server)[-1] / PER_USER for _ in range(4000)]  # type: ignore[arg-type]
+    ends = [curve.released(none, server)[-1] / PER_USER for _ in range(4000)]
     assert float(np.std(ends)) == pytest.approx(curve.end_std, rel=0.07)
 
 

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+import fedhist as fh
 from clients.regression.risk import LogisticRisk, Risk, SquaredRisk, project, squared_sums
-from fedhist.base.arrays import Floats
-from fedhist.base.errors import PopulationError
-from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import UserLevelErm
-from fedhist.users.batch import Users
 from server.regression.user_level_erm import gradient_std, least_users
 
 BASE = replace(
@@ -22,13 +19,13 @@ BASE = replace(
 )
 
 
-def risk_of(users: Users, model: str, ridge: float = 0.0) -> Risk:
+def risk_of(users: fh.Users, model: str, ridge: float = 0.0) -> Risk:
     if model == "logistic":
         return LogisticRisk.of(users, ridge)
     return SquaredRisk.read(squared_sums(users), ridge)
 
 
-def population(model: str, seed: int = 1, n: int = 60, d: int = 3) -> Users:
+def population(model: str, seed: int = 1, n: int = 60, d: int = 3) -> fh.Users:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 7, n)
     x = rng.normal(size=(sizes.sum(), d))
@@ -36,12 +33,9 @@ def population(model: str, seed: int = 1, n: int = 60, d: int = 3) -> Users:
     if model == "logistic":
         y = np.where(y > 0, 1.0, -1.0)
     values = np.column_stack((x, y))
-    return Users.from_samples(
+    return fh.Users.from_samples(
         np.arange(1, n + 1), np.append(0, np.cumsum(sizes)), values, unusable=True
     )
-
-
-# -- steps and clips -------------------------------------------------------------------------------
 
 
 def test_projection_is_the_nearest_point() -> None:
@@ -91,12 +85,9 @@ def test_fewest_users_is_where_the_first_noise_is_as_long_as_the_bound() -> None
     assert noise[0] <= 3.0 < noise[1]
 
 
-# -- plans -----------------------------------------------------------------------------------------
-
-
 def test_balls_spend_the_budget() -> None:
     """T draws share rho(epsilon, delta / 2) and delta / 2, and need users as sqrt(T)."""
-    rho = zcdp_rho(1.0, 5e-7)
+    rho = fh.zcdp_rho(1.0, 5e-7)
     many = replace(BASE, oracle="few-users", epsilon=1.0, delta=1e-6, dimension=100, spread=0.1)
     plans = {t: replace(many, steps=t).balls for t in (16, 64, 256)}
     for steps, plan in plans.items():
@@ -107,10 +98,7 @@ def test_balls_spend_the_budget() -> None:
     assert 4.0 < growth < 5.0  # sqrt(16), and a logarithm
 
 
-# -- risk ------------------------------------------------------------------------------------------
-
-
-def slow_value(users: Users, model: str, theta: Floats) -> float:
+def slow_value(users: fh.Users, model: str, theta: fh.Floats) -> float:
     """Return the mean over users with samples of the means of their losses."""
     means = []
     for u in range(len(users)):
@@ -153,12 +141,12 @@ def test_derivatives_by_differences(model: str) -> None:
 
 
 def test_separable_labels_have_their_minimiser_on_the_boundary() -> None:
-    users = Users.from_samples([1, 2], [0, 1, 2], [[1.0, 1.0], [-1.0, -1.0]], unusable=True)
+    users = fh.Users.from_samples([1, 2], [0, 1, 2], [[1.0, 1.0], [-1.0, -1.0]], unusable=True)
     assert risk_of(users, "logistic").minimise(5.0) == pytest.approx([5.0])
 
 
 def test_nobody_usable() -> None:
-    users = Users.from_samples([1, 2], [0, 0, 1], [[1.0, math.nan]], unusable=True)
+    users = fh.Users.from_samples([1, 2], [0, 0, 1], [[1.0, math.nan]], unusable=True)
     for model in ("least-squares", "logistic"):
-        with pytest.raises(PopulationError, match=model):
+        with pytest.raises(fh.PopulationError, match=model):
             risk_of(users, model)

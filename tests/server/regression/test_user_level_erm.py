@@ -11,29 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.regression.queries import NAME, UserGradients
-from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
-from server.noise import SimulatedNoise
 from server.regression.user_level_erm import UserLevelErm
-from server.session.session import Session
-from simulations.populations import population
 from tests.running import result
 
 EXTREMES = (-1e9, -3.0, -0.2, 0.0, 0.7, 5.0, 1e9, math.nan, math.inf)
 
 
-def answers(query: UserGradients, users: Users) -> np.ndarray:
-    report = query.answer(users, SeededStreams(users.ids, 0, "test"))
+def answers(query: UserGradients, users: fh.Users) -> np.ndarray:
+    report = query.answer(users, fh.SeededStreams(users.ids, 0, "test"))
     query.check(report)
     return report.arrays[NAME]
 
 
 @lru_cache
-def linear(n: int = 2000, m: int = 20, d: int = 4, **more: Any) -> Users:
+def linear(n: int = 2000, m: int = 20, d: int = 4, **more: Any) -> fh.Users:
     spec = {"n_users": n, "samples_per_user": m, "dimension": d, "noise": 0.5, **more}
-    return population("regression", **spec).load().users
+    return fh.population("regression", **spec).load().users
 
 
 BASE = UserLevelErm(
@@ -50,21 +45,15 @@ BASE = UserLevelErm(
 )
 
 
-# -- exact privacy ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", ["least-squares", "logistic"])
 @pytest.mark.parametrize("discrete", [False, True])
 def test_sensitivity_is_attained_and_never_passed(model: str, discrete: bool) -> None:
-    """All pairs of 6,561 records and the empty one, in two dimensions, at several points.
-
-    Two users with opposite gradients are 2 clip apart, up to the margin and the rounding to steps.
-    """
+    """All pairs of 6,561 records and the empty one, in two dimensions, at several points."""
     grid = [r for r in itertools.product(EXTREMES, repeat=3) if not math.isnan(r[0])]
     labels = [(*x, y) for x in itertools.product(EXTREMES, repeat=2) for y in (-1.0, 1.0, 2.0)]
     records = np.array(labels if model == "logistic" else grid)
     indptr = np.append(np.arange(len(records) + 1), len(records))  # the last user has no samples
-    users = Users.from_samples(np.arange(1, len(indptr)), indptr, records, unusable=True)
+    users = fh.Users.from_samples(np.arange(1, len(indptr)), indptr, records, unusable=True)
     rng = np.random.default_rng(1)
     largest = 0.0
     for scale in (0.0, 0.3, 4.0):
@@ -76,9 +65,6 @@ def test_sensitivity_is_attained_and_never_passed(model: str, discrete: bool) ->
     assert largest > (1 - 1e-5 if model == "least-squares" else 0.97)
 
 
-# -- what a query accepts --------------------------------------------------------------------------
-
-
 def test_query_keeps_its_own_copies() -> None:
     """A script may go on with its arrays; the question that was sent stays what it is."""
     theta = np.zeros(2)
@@ -87,20 +73,12 @@ def test_query_keeps_its_own_copies() -> None:
     assert query.theta.tolist() == [0.0, 0.0]
 
 
-def test_samples_of_another_dimension() -> None:
-    with pytest.raises(PopulationError, match="got 4 columns"):
-        result(BASE, linear(d=3))
-
-
-# -- the estimate ----------------------------------------------------------------------------------
-
-
 def test_clipping_outliers_keeps_the_estimate() -> None:
     """A hundred of 2,000 users with responses of 10^6 move it little; without clipping, wildly."""
     users = linear()
     values = users.reals.values.copy()
     values[: 100 * 20, -1] = 1e6
-    spoiled = Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
+    spoiled = fh.Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
     assert BASE.loss_of(result(BASE, spoiled), users) < 0.05
     assert BASE.loss_of(result(replace(BASE, epsilon=math.inf), spoiled), users) > 1.0
 
@@ -136,13 +114,10 @@ def test_unusable_users_change_nothing_where_the_centre_follows() -> None:
     users = linear(300)
     values = users.reals.values.copy()
     values[:: 20 * 3, 0] = math.nan
-    spoiled = Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
+    spoiled = fh.Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
     protocol = replace(BASE, epsilon=math.inf, n_users=300, ridge=0.3, steps=60)
     assert result(protocol, spoiled).value == pytest.approx(protocol.truth(spoiled), abs=1e-8)
     assert np.abs(protocol.truth(spoiled) - protocol.truth(users)).max() > 1e-4
-
-
-# -- few users -------------------------------------------------------------------------------------
 
 
 def few_users(**change: Any) -> UserLevelErm:
@@ -152,7 +127,7 @@ def few_users(**change: Any) -> UserLevelErm:
 
 
 @lru_cache
-def few_population() -> Users:
+def few_population() -> fh.Users:
     """Gradients at 0 are 3.1 long, and 3.1 sqrt(d / m) = 0.28 from each other."""
     return linear(80, m=2500, d=20, theta=0.7)
 
@@ -182,9 +157,6 @@ def test_a_draw_that_finds_no_gradient_fails() -> None:
     assert skipped.reason.startswith("3 ")
 
 
-# -- refusals --------------------------------------------------------------------------------------
-
-
 def test_too_few_users_are_refused_before_anything_is_spent() -> None:
     for protocol in (replace(BASE, n_users=40), few_users(epsilon=1.0)):
         estimate = result(protocol, linear(40))
@@ -193,16 +165,6 @@ def test_too_few_users_are_refused_before_anything_is_spent() -> None:
         assert not estimate.ledger.entries
         enough = replace(protocol, n_users=protocol.least_users)
         assert enough.n_users == enough.least_users
-
-
-def test_secure_noise_needs_integers() -> None:
-    class Secure(SimulatedNoise):
-        grade = "secure"
-
-    for discrete in (False, True):
-        protocol = replace(BASE, discrete=discrete)
-        session = Session(protocol, lambda i: Secure(0, i))
-        assert (session.query is None) == (not discrete)
 
 
 def test_a_lost_centre_is_announced() -> None:
@@ -221,7 +183,7 @@ def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
     """Up to rounding, where records are of one sample, of none and of a NaN as well."""
     values = np.random.default_rng(4).normal(size=(300, 4))
     values[7, 2] = np.nan
-    users = Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values, unusable=True)
+    users = fh.Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values, unusable=True)
     query = UserGradients("least-squares", np.ones(3), np.full(3, 0.5), 0.8, **more)
     told = query.summary_law(users, {})(np.random.default_rng(0))
     wanted = query.draw_summary(users, np.random.default_rng(0))

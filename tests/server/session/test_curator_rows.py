@@ -10,13 +10,11 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
+import fedhist as fh
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import NoiseSource
 from server.noise import SecureNoise, SimulatedNoise
 from server.session import curator as module
-from server.session.curator import Curator
 from server.session.journal import Journal
 
 
@@ -25,10 +23,10 @@ def curator(
     delta: float = 0.0,
     noise: NoiseSource | None = None,
     journal: Journal | None = None,
-) -> Curator:
-    limit = Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+) -> fh.Curator:
+    limit = fh.Guarantee(epsilon, delta, fh.Trust.CENTRAL, fh.Adjacency.REPLACE_USER)
     source = noise or SimulatedNoise(3, 0)
-    return Curator(Ledger(limit), lambda i: source, journal or Journal())
+    return fh.Curator(Ledger(limit), lambda i: source, journal or Journal())
 
 
 SCORES = np.array([[0.0, 1.0, 2.0], [5.0, 5.0, 5.0], [0.0, -3.0, 9.0]])
@@ -44,13 +42,13 @@ def test_changed_rows_are_charged_in_both_currencies() -> None:
 
 
 def test_a_zcdp_budget_is_spent_to_the_last_bit_and_not_passed() -> None:
-    rho, q = zcdp_rho(1.0, 1e-6), 100
+    rho, q = fh.zcdp_rho(1.0, 1e-6), 100
     scores = np.zeros((150, 4))
     each = math.sqrt(8 * rho / q)
     server = curator(1.0, 1e-6)
     server.exponential_rows(scores, sensitivity=1.0, epsilon_each=each, changed=q)
     assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-9)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(fh.BudgetExceeded):
         curator(1.0, 1e-6).exponential_rows(
             scores, sensitivity=1.0, epsilon_each=each * 1.001, changed=q
         )
@@ -116,7 +114,7 @@ def test_bad_arguments_charge_nothing(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.zeros(3), np.zeros((2, 0)), np.array([[0.0], [-math.inf]])])
-def test_noise_needs_a_possible_index_in_every_row(bad: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_noise_needs_a_possible_index_in_every_row(bad: np.ndarray) -> None:
     with pytest.raises(ValueError, match="logits must be"):
         SimulatedNoise(1, 0).exponential_rows(bad)
 

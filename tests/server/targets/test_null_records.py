@@ -108,6 +108,6 @@ def test_what_draws_an_estimate_is_said(protocol: fh.Protocol) -> None:
     off, stderr = biases(protocol, users)
     assert (off < -6 * stderr)[: 1 if hasattr(protocol, "domain") else None].all()
     prepared = SimpleNamespace(protocol=protocol, known=measured(protocol, users))
-    (note,) = _diagnostics(SimpleNamespace(prepared=prepared))  # type: ignore[arg-type]
+    (note,) = _diagnostics(SimpleNamespace(prepared=prepared))
     assert "4,000" in note
     assert f"each counted as {protocol.empty_record}" in note

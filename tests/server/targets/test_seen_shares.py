@@ -5,37 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.model.evaluation import Facts, measured
-from fedhist.model.query import Summary
+import fedhist as fh
 from fedhist.protocols import (
     LocalDistribution,
 )
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from server.targets.lower_bounds import sizes_of
 from server.targets.sample_sizes import Held, samples_held
 from tests.running import count_table, table_users
 
 N, K = 420, 6
-DOMAIN = Keys.of([f"i{j}" for j in range(K)])
+DOMAIN = fh.Keys.of([f"i{j}" for j in range(K)])
 
 
-def crowd(sizes: list[int], seed: int) -> Users:
+def crowd(sizes: list[int], seed: int) -> fh.Users:
     """Dirichlet users; some hold nothing, and two items are outside the domain."""
     rng = np.random.default_rng(seed)
     held = rng.choice(sizes, N) * (rng.random(N) > 0.05)
     shares = rng.dirichlet(np.full(K + 2, 0.8), N)
     counts = np.array([rng.multinomial(m, p) for m, p in zip(held, shares, strict=True)])
     counts[5, :K] = 0  # only others
-    return table_users(counts, Keys.of(f"i{j}" for j in range(K + 2)))
+    return table_users(counts, fh.Keys.of(f"i{j}" for j in range(K + 2)))
 
 
 PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
 PROTOCOL = LocalDistribution(DOMAIN, 6.0, N, 20, method="folds")
 
 
-def _facts(users: Users) -> Facts:
-    return measured(PROTOCOL, users)
+def _facts(users: fh.Users) -> fh.Facts:
+    return fh.measured(PROTOCOL, users)
 
 
 def test_the_sums_by_slow_formulas() -> None:
@@ -47,7 +44,7 @@ def test_the_sums_by_slow_formulas() -> None:
 
 
 def test_nobody_and_nothing() -> None:
-    empty = Users.from_counts(np.arange(3), [0], [K], [2], Keys.of([*DOMAIN, "other"]))
+    empty = fh.Users.from_counts(np.arange(3), [0], [K], [2], fh.Keys.of([*DOMAIN, "other"]))
     assert _facts(empty).truth.tolist() == [0.0] * K
     assert _facts(PEOPLE.none).truth.tolist() == [0.0] * K
 
@@ -58,7 +55,7 @@ def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
     result = sizes_of(Held.of(PEOPLE), 0.0)
     assert (result.items.tolist(), result.users.tolist()) == (items.tolist(), users.tolist())
     rng = np.random.default_rng(3)
-    many = Users.from_counts(
+    many = fh.Users.from_counts(
         np.arange(200), np.arange(200), np.zeros(200), rng.integers(4000, 10**6, 200), DOMAIN
     )
     wide, exact = Held.of(many).some, samples_held(many)
@@ -69,7 +66,7 @@ def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
 
 
 def test_counts_of_blocks_add_up() -> None:
-    blocks = [Summary(len(b), Held.sums(b)) for b in PEOPLE.blocks(41)]
-    result, whole = Held.read(Summary.merge(blocks)), Held.of(PEOPLE)
+    blocks = [fh.Summary(len(b), Held.sums(b)) for b in PEOPLE.blocks(41)]
+    result, whole = Held.read(fh.Summary.merge(blocks)), Held.of(PEOPLE)
     assert (result.n_users, result.users.tolist()) == (N, whole.users.tolist())
     assert result.samples == pytest.approx(whole.samples, rel=1e-12)

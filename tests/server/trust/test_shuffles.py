@@ -61,9 +61,6 @@ def people(n: int, k: int = 20, seed: int = 3) -> Users:
     )
 
 
-# -- how many users ----------------------------------------------------------------------------
-
-
 def test_users_who_certainly_report() -> None:
     trust = Shuffling(1.0, 1e-6, 20_000)
     assert trust.least() == 18_000
@@ -72,9 +69,6 @@ def test_users_who_certainly_report() -> None:
     assert dataclasses.replace(trust, colluders=57).least(batches=20) == 700
     assert dataclasses.replace(trust, tau=0.29, n_users=100).least() == 71  # 0.29 as it is written
     assert Shuffling(1.0, 1e-6, 10).least(batches=10) == 1  # alone, at worst
-
-
-# -- which epsilon, which report ---------------------------------------------------------------
 
 
 def test_the_values_of_the_specification() -> None:
@@ -121,9 +115,6 @@ def test_others_say_why_not(name: str, given: dict[str, Any], said: str) -> None
     assert issubclass(cls, Shuffles)
     with pytest.raises(ValueError, match=said):
         cls.shuffled(TARGET, **given)
-
-
-# -- the promise -------------------------------------------------------------------------------
 
 
 def test_the_guarantee_names_both_sides() -> None:
@@ -177,9 +168,6 @@ def test_who_cannot_be_shuffled() -> None:
             Shuffled(query, 1e-6, 10)
 
 
-# -- on the node -------------------------------------------------------------------------------
-
-
 def test_the_guard_counts_the_local_cost() -> None:
     """A node believes in no shuffler: what its user spends is the report's own epsilon."""
     asked = Shuffled(OracleReports(DOMAIN, 4.0, kind="krr"), 1e-6, 100_000)
@@ -196,9 +184,6 @@ def test_the_guard_counts_the_local_cost() -> None:
     ):
         with pytest.raises(Refusal, match=told):
             Guard(policy).admit(question, ids)
-
-
-# -- the shuffler ------------------------------------------------------------------------------
 
 
 def test_a_small_batch_is_withheld_and_the_run_fails() -> None:
@@ -220,7 +205,7 @@ def test_one_small_fold_withholds_all() -> None:
     values = np.zeros((400, 4))
     users = Users.from_samples(user_ids(Keys.range(400)), np.arange(401), values, unusable=True)
     assert InlinePopulation([users], 1).ask(query, 0).sums["users"].min() >= query.least == 50
-    fold = query.local._fold(users.ids)  # type: ignore[attr-defined]
+    fold = query.local._fold(users.ids)
     fewer = users.take(np.flatnonzero((fold != 2) | (np.cumsum(fold == 2) < 50)))
     with pytest.raises(BatchWithheld, match="withholds 1 of 4 batches"):
         InlinePopulation([fewer], 1).ask(query, 0)
@@ -246,7 +231,7 @@ def test_no_reason_for_a_drop_passes() -> None:
     report = query.answer(users, streams(users, 1, digest))
     bad = report.arrays["report"].copy()
     bad[0] = 10_000
-    for asked in (query, query.query):  # type: ignore[attr-defined]
+    for asked in (query, query.query):
         intake = Intake(asked, digest)
         intake.use(0, digest, Report(report.ids, {"report": bad}))
         with pytest.raises(WireError):
