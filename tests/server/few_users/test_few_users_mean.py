@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clients.few_users.queries import UserShares
+from clients.few_users.queries import UserMeans, UserShares
 from clients.records.user_rows import mean_rows, share_rows
+from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
@@ -21,7 +22,7 @@ from server.few_users.few_users_mean import FewUsersMean
 from server.few_users.plan import clip_bias, large_n_noise
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from tests.running import one_sample
+from tests.running import one_sample, streams
 
 
 def gathered(n: int, d: int, r: float) -> NDArray[np.float64]:
@@ -163,6 +164,12 @@ def test_unusable_records_become_the_null_record_and_are_not_dropped() -> None:
     protocol = FewUsersMean(**BASE | {"n_users": 200, "dimension": 2})
     assert protocol.diagnostics(users) == {"unusable records": 4}
     assert protocol.truth(users).tolist() == [1, 1]
+
+
+def test_samples_of_another_dimension_are_refused() -> None:
+    users = one_sample(np.zeros((2, 3)))
+    with pytest.raises(PopulationError):
+        UserMeans(2, 1.0).answer(users, streams(users))
 
 
 def test_shares_are_of_the_known_items() -> None:
