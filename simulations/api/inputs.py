@@ -169,36 +169,14 @@ def _spec_table(data: Mapping[str, Any] | PopulationSpec) -> dict[str, Any]:
 
 
 def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> tuple[Users, dict[str, int]]:
-    """Read a frame: polars, pandas, or what gives one or the other; count rows left out."""
-    import polars as pl
-
-    frame = data
-    if not isinstance(frame, pl.DataFrame | pl.LazyFrame) and not _is_pandas(frame):
-        frame = None
-        if hasattr(data, "to_pandas"):
-            frame = data.to_pandas()
-        elif hasattr(data, "__dataframe__") or hasattr(data, "__arrow_c_stream__"):
-            frame = pl.DataFrame(data)
-    if frame is None or type(frame).__name__ == "Series":
-        what = "a polars or pandas frame, fedhist.Users, a path, or a table [population]"
-        raise TypeError(f"data must be {what}, got {type(data).__name__}: {short(data)}")
+    """Read a frame, or what gives one; count rows left out."""
     for name, column in columns.items():
         ok = isinstance(column, str) or (name == "value" and not isinstance(column, int | float))
         if not ok:
             raise TypeError(f"{name} must be the name of a column, got {column!r}")
-    names = list(frame.collect_schema() if isinstance(frame, pl.LazyFrame) else frame.columns)
     if "user" not in columns:
-        raise TypeError(f"user must name a column of the data: user=...; there are {names!r}")
-    for name, column in columns.items():
-        for one in [column] if isinstance(column, str) else column:
-            if one not in names:
-                known = map(str, names)
-                raise ValueError(f"{name}={one!r} is no column of the data{nearest(one, known)}")
-    return Users.read_frame(frame, **columns)
-
-
-def _is_pandas(frame: Any) -> bool:
-    return type(frame).__module__.partition(".")[0] == "pandas"
+        raise TypeError(f"user must name a column of the data, user=...: {short(data)}")
+    return Users.read_frame(data, **columns)
 
 
 def short(value: Any) -> str:

@@ -146,7 +146,7 @@ def doctor(
     for found in examine(Path.cwd()):
         show(found)
     for name in () if quick else RUNTIMES:
-        with terminal.waiting(f"run, {name}"):
+        with terminal.errors.status(f"run, {name}"):
             found = tiny_run(name)
         show(found)
     failed = sum(found.status == FAILED for found in done)

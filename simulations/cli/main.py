@@ -101,7 +101,6 @@ def run(
     from simulations.reporting.table import quiet_flower
     from simulations.runs.booked_run import repeat_job, run_job
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.repeat import Repeated
     from simulations.runs.results import RUN, Finished, folder_for, print_job, summary_of
 
     overrides = data.overrides(plugin)
@@ -133,7 +132,7 @@ def run(
             "address out, or give --runtime ray"
         )
     if loaded.run.out:
-        kind = RUN if loaded.repeat is None else Repeated.kind
+        kind = RUN if loaded.repeat is None else "repeat"
         check_folder(loaded.run.out, kind, force=force)  # before anything is asked and spent
     else:
         check_results()

@@ -12,8 +12,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -205,17 +204,6 @@ def progress_bar(of: str = "") -> Progress:
         transient=True,
         disable=not errors.is_terminal,
     )
-
-
-@contextmanager
-def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """Show what is waited for, and since when; yield what tells the step that it is at."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda step: bar.update(task, description=f"{what}: {step}")
 
 
 # -- options that commands share -------------------------------------------------------------------

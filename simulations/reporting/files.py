@@ -110,13 +110,6 @@ def kind_of(folder: Path) -> str:
     return str(_marks(folder).get("kind", ""))
 
 
-def write_target(path: str | Path, data: bytes | str, *, force: bool = False) -> None:
-    """Write a file, whole or not at all, where :func:`check_file` lets it."""
-    target = check_file(path, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(target, data)
-
-
 @contextmanager
 def whole_folder(
     path: str | Path, kind: str, *, shared: bool = False, force: bool = False

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 import fedhist
-from simulations.reporting.files import json_text, numbers, whole_folder, write_json, write_target
+from simulations.reporting.files import json_text, numbers, whole_folder, write_json
 from simulations.reporting.pictures import drawn, sketched
 from simulations.reporting.table import (
     Column,
@@ -110,10 +110,6 @@ class Shown(ABC):
         for title, lines in self.sections():
             print_section(console, title, lines)
 
-    def to_html(self) -> str:
-        """Return a part of a page: all of it escaped, nothing loaded."""
-        return page(self.title, self.tables(), self.sections(), self.secret, whole=False)
-
     def to_markdown(self) -> str:
         """Return title, tables and notes as Markdown."""
         blocks = [f"**{self.title}**"]
@@ -126,7 +122,7 @@ class Shown(ABC):
             blocks.append(f"NOT PRIVATE: {self.secret}.")
         return "\n\n".join(blocks) + "\n"
 
-    def written(self, kind: str, width: str | float = "page") -> bytes:
+    def written(self, kind: str) -> bytes:
         """Return what there is to see as a file.
 
         Parameters
@@ -134,11 +130,9 @@ class Shown(ABC):
         kind : str
             "txt": everything as text; "md": as Markdown; "tex", "csv": the main table; "svg",
             "pdf", "png": the figure; "html": the page; "json": plain data.
-        width : {"column", "page"} or float
-            Of a figure; inches.
         """
         if kind in FIGURES:
-            return drawn(self.draw, width, kind)
+            return drawn(self.draw, "page", kind)
         if kind == "html":
             picture = None
             with suppress(NoFigureError):
@@ -167,35 +161,14 @@ class Shown(ABC):
             "sections": [[title, list(lines)] for title, lines in self.sections()],
         }
 
-    def save(
-        self,
-        path: str | Path,
-        *,
-        width: str | float = "column",
-        force: bool = False,
-    ) -> None:
-        """Write a folder with everything; or one file, of the kind that its name ends in.
-
-        Parameters
-        ----------
-        path : path
-            A folder; or a file as of :meth:`written`.
-        width : {"column", "page"} or float
-            Of a figure; inches.
-        force : bool
-            Replace whatever is there.
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write a folder with everything, by force over whatever is there.
 
         Raises
         ------
         ValueError
-            For another ending, or if something else is there.
+            If something else is there.
         """
-        ending = Path(path).suffix[1:].lower()
-        if ending[:1].isalpha() and not Path(path).is_dir():
-            if ending not in KINDS:
-                raise ValueError(f"{path} ends in '.{ending}'; known: {', '.join(KINDS)}")
-            write_target(path, self.written(ending, width), force=force)
-            return
         with whole_folder(path, self.kind, shared=not self.secret, force=force) as part:
             self.write(part)
             if not (part / RESULT).exists():
@@ -209,7 +182,7 @@ class Shown(ABC):
         write_json(folder / RESULT, {**Shown.document(self), **self.document()})
 
     def _repr_html_(self) -> str:
-        return self.to_html()
+        return page(self.title, self.tables(), self.sections(), self.secret, whole=False)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title}>"

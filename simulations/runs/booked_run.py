@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.evaluation import check_rows, first_pass
@@ -17,9 +18,11 @@ from server.session.journal import Journal
 from server.session.session import Session, claim
 from simulations.runs.config import Prepared, RunTable
 from simulations.runs.data_ledger import DataLedger
-from simulations.runs.repeat import Repeated, repeat
 from simulations.runs.results import Finished, evaluate, folder_for, write_results
 from simulations.runs.run import check_population, drive, execute, open_session
+
+if TYPE_CHECKING:
+    from simulations.runs.repeat import Repeated
 
 Progress = Callable[[int, int, int], None]
 
@@ -86,6 +89,8 @@ def run_job(
 
 def repeat_job(prepared: Prepared, progress: Callable[[int, int], None]) -> Repeated:
     """Run a configuration with a table [repeat]; ValueError for what does not go with it."""
+    from simulations.runs.repeat import repeat
+
     law, run = prepared.config.repeat, prepared.config.run
     if prepared.plan is None or law is None:
         raise ValueError("a deployment is asked again by running it again: leave [repeat] out")

@@ -16,7 +16,7 @@ from simulations.reporting.shown import Shown
 from simulations.reporting.table import Column, Table, numeric
 from simulations.runs.options import Outcome
 from simulations.runs.releases import Done, Part
-from simulations.runs.results import NOT_PRIVATE, protocol_fields
+from simulations.runs.results import NOT_PRIVATE, protocol_fields, spent_in_words
 
 RELEASES = "releases"
 """The kind of folder that they write."""
@@ -141,25 +141,11 @@ class Released(Shown):
     def ledger(self) -> dict[str, Any]:
         """Return what was spent, by whom, as plain data."""
         ledger = self.done.ledger
-        total = ledger.spent()
         return {
             "guarantee": str(self.done.planned.guarantee),
             "adjacency": ledger.adjacency.value,
-            "spent epsilon": total.epsilon,
-            "at delta": total.delta,
-            "composed by": total.how,
-            "basic epsilon": total.basic_epsilon,
-            "rho": total.rho,
             "noise": ledger.noise,
-            "charges": [
-                {
-                    "label": e.label,
-                    "adjacency": e.adjacency.value,
-                    **vars(e.release),
-                    "cohort": None if e.cohort is None else vars(e.cohort),
-                }
-                for e in ledger.entries
-            ],
+            **spent_in_words(ledger),
         }
 
     def write(self, folder: Path) -> None:

@@ -306,24 +306,33 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
         if ledger.aggregation:
             body |= {"aggregation": ledger.aggregation, "not promised": list(NOT_PROMISED)}
         body |= {SHUFFLE: shuffle_in_words(guarantee)} if guarantee.trust is Trust.SHUFFLE else {}
-        total = ledger.spent()
-        body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
+        body |= spent_in_words(ledger)
         body["two neighbours are told apart with at most"] = chance_of_telling(
             whole(ledger.under(ledger.adjacency))
         )
         body["null-safe"] = ledger.null_safe
         body["spent under"] = {a.value: _spent_under(ledger, a) for a in USER_LEVEL}
-        body["charges"] = [
-            {
-                "label": e.label,
-                "epsilon": e.release.epsilon,
-                "delta": e.release.delta,
-                "rho": e.release.rho,
-                "cohort": None if e.cohort is None else vars(e.cohort),
-            }
-            for e in ledger.entries
-        ]
     return body
+
+
+def spent_in_words(ledger: Ledger) -> dict[str, Any]:
+    """Return what a ledger adds up to, by which composition, and every charge."""
+    total = ledger.spent()
+    charges = [
+        {
+            "label": e.label,
+            "adjacency": e.adjacency.value,
+            **vars(e.release),
+            "cohort": None if e.cohort is None else vars(e.cohort),
+        }
+        for e in ledger.entries
+    ]
+    return {
+        "spent epsilon": total.epsilon,
+        "at delta": total.delta,
+        "composed by": total.how,
+        "charges": charges,
+    }
 
 
 def _spent_under(ledger: Ledger, adjacency: Adjacency) -> dict[str, Any]:

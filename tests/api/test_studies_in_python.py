@@ -134,7 +134,6 @@ def test_a_profile_and_a_decision_of_data_in_memory() -> None:
         ({"data": USERS, "loss": object()}, "loss"),
         ({"data": USERS, "run": 3}, "run.* 3"),
         ({"data": USERS, "population": {"kind": "zipf"}}, "population"),
-        ({"data": FRAME["user"], "user": "user"}, "Series"),
         ({"data": USERS, "domain": 3}, "domain.* 3"),
         ({"data": USERS, "plugins": [3]}, "plugins"),
         ({"study": FRAME}, "data="),
@@ -151,7 +150,6 @@ def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str
     [
         ({"epsilon": "one"}, "'one'"),
         ({"workers": 2}, "workers"),
-        ({"data": FRAME, "user": "usr"}, "'usr'"),
         ({"data": {"n_users": 3}}, "kind"),
         ({"study": "nothing"}, "'nothing'"),
         ({"top": 0}, "top"),
@@ -161,6 +159,12 @@ def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str
 def test_values_that_cannot_be_meant_are_value_errors(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fh.compare(**({"data": USERS, "target": "histogram", "epsilon": 1.0} | given))
+
+
+def test_frames_that_hold_no_users_are_refused() -> None:
+    for data, user in ((FRAME, "usr"), (FRAME["user"], "user"), (5, "user")):
+        with pytest.raises(fh.PopulationError):
+            fh.compare(data=data, user=user, item="item", target="histogram", epsilon=1.0)
 
 
 def test_other_functions_name_their_arguments() -> None:

@@ -12,7 +12,6 @@ from simulations.reporting.files import (
     check_folder,
     kind_of,
     whole_folder,
-    write_target,
 )
 
 
@@ -85,11 +84,11 @@ def test_what_breaks_off_leaves_what_was_there(
 
 
 def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "a.csv"
-    write_target(file, "x")
+    file = tmp_path / "a.csv"
+    assert check_file(file) == file.resolve()
+    file.touch()
     with pytest.raises(ValueError, match=r"a\.csv"):
-        write_target(file, "y")
-    write_target(file, "y", force=True)
-    assert file.read_text() == "y"
+        check_file(file)
+    assert check_file(file, force=True) == file.resolve()
     with pytest.raises(ValueError, match="folder"):
         check_file(tmp_path, force=True)
