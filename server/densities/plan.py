@@ -130,6 +130,20 @@ def plan_series(
     """
     spread = (mean_scale or 1 / math.sqrt(2 * samples)) * math.sqrt(2)
 
+    def bins(count: int) -> tuple[int, float]:
+        """Choose the bins of the first report: how many, and n times its total variance."""
+
+        def total(n_bins: int) -> tuple[float, int, float]:
+            # noise of the bins' shares, and of which sample of a user's is drawn
+            left = np.square(np.sinc(frequencies(basis, count) / n_bins))
+            variance = float((oracle_channel("auto", epsilon, n_bins).v / left + 1.0).sum())
+            taken = tail_energy(2 * n_bins - count - 1, smoothness, radius)
+            return variance / n_users + taken, n_bins, variance
+
+        ratios = (1.25, 1.5, 2.0, 3.0, 4.0)  # bins for each coefficient
+        _, n_bins, variance = min(total(max(4, math.ceil(count * f) + 1)) for f in ratios)
+        return n_bins, variance
+
     def plan(count: int) -> SeriesPlan:
         level = count + 1
         left = min(1.0, tail_energy(level, smoothness, radius))
@@ -145,7 +159,7 @@ def plan_series(
         plain = SeriesPlan(count, 0, whole, left)
         if math.isinf(epsilon):
             return plain
-        n_bins, first_v = _bins(n_users, epsilon, basis, count, smoothness, radius)
+        n_bins, first_v = bins(count)
         if first_v >= whole.first_v:
             return plain
         begun = stages(first_v)
@@ -166,21 +180,3 @@ def plan_series(
         best = min(best, one, key=lambda p: p.ise)
         if one.stages is not None and one.stages.risk > best.ise:
             return best
-
-
-def _bins(
-    n_users: int, epsilon: float, basis: BasisName, count: int, smoothness: float, radius: float
-) -> tuple[int, float]:
-    """Choose the bins of the first report: how many, and n times its total variance."""
-    turns = frequencies(basis, count)
-
-    def total(n_bins: int) -> tuple[float, int, float]:
-        # noise of the bins' shares, and of which sample of a user's is drawn
-        left = np.square(np.sinc(turns / n_bins))
-        variance = float((oracle_channel("auto", epsilon, n_bins).v / left + 1.0).sum())
-        taken = tail_energy(2 * n_bins - count - 1, smoothness, radius)
-        return variance / n_users + taken, n_bins, variance
-
-    ratios = (1.25, 1.5, 2.0, 3.0, 4.0)  # bins for each coefficient
-    _, n_bins, variance = min(total(max(4, math.ceil(count * f) + 1)) for f in ratios)
-    return n_bins, variance

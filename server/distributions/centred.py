@@ -255,8 +255,10 @@ def centred(
         said += (_differ(f"radius {radius:.3g}, alike users have {task.alike_radius:.3g}"),)
     shares, rest = task.prefers_shares(std), task.third + task.far
     if not shares:
-        far, rest = _far_users(above, chosen, task, server), task.third
-        shares = far > task.most_far
+        beyond = above[min(chosen + FAR_STEPS, len(above) - 1)]
+        draw = server.discrete_laplace if task.discrete else server.laplace
+        far = float(draw(beyond, l1_sensitivity=1, epsilon=task.far, label="far users"))
+        shares, rest = far > task.most_far, task.third
         said += (_differ(f"some {far:.3g} of them are far from the others"),) * shares
     if shares:
         again = yield from ask(rest, "shares")
@@ -270,8 +272,10 @@ def centred(
             steps, l2_sensitivity=size, rho=task.left, discrete=task.discrete, label=label
         )
     else:
-        draw = server.discrete_gaussian if task.discrete else server.gaussian
-        noisy = draw(steps, l2_sensitivity=size, epsilon=task.third, delta=task.delta, label=label)
+        gaussian = server.discrete_gaussian if task.discrete else server.gaussian
+        noisy = gaussian(
+            steps, l2_sensitivity=size, epsilon=task.third, delta=task.delta, label=label
+        )
     offset = spread * (query.unit / task.n_users / (1 - task.lost)) * noisy
     p = combined(start.p, task.share_std(task.first), centre + offset, std)
     return Learned(p, start.warnings + said, {"radius": radius, "noise_std": float(std.mean())})
@@ -283,13 +287,6 @@ def _differ(words: str) -> str:
         "the estimate is the average of them, with a larger error than for users of one",
         'read it as that average, which mechanism = "laplace" has at one error for all users',
     )
-
-
-def _far_users(above: Integers, chosen: int, task: CentredTask, server: Curator) -> float:
-    """Release how many users are far beyond the radius."""
-    beyond = above[min(chosen + FAR_STEPS, len(above) - 1)]
-    draw = server.discrete_laplace if task.discrete else server.laplace
-    return float(draw(beyond, l1_sensitivity=1, epsilon=task.far, label="far users"))
 
 
 def radius_scores(above: Integers, n_users: int, target: int) -> Floats:

@@ -19,16 +19,15 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
 from clients.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array
 from fedhist.base.text import warned
-from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.sensitivity import sqrt_up
 from server.distributions.binomial_scores import (
@@ -143,7 +142,27 @@ class Selection(Mechanism):
 
     def search(self, task: DistributionTask, server: Curator) -> Search:
         budget = self.budgets(task)
-        p, public = yield from _select(task, server, self.family, budget.each)
+        each = budget.each
+        if reason := too_large(task, each):
+            raise ValueError(reason)
+        plan = self.family.build(task.m, pick_eta(task.n_users, each))
+        asked = ExceedanceCounts(task.domain, task.m, plan.thresholds)
+        summary = yield asked
+        chosen = server.exponential_rows(
+            plan.scores(asked.below(summary), task.n_users),
+            sensitivity=SCORE_SENSITIVITY,
+            epsilon_each=each,
+            changed=task.touched,
+            label="selection",
+        )
+        p, public = (
+            np.asarray(plan.p[chosen]),
+            {
+                "epsilon_per_symbol": each,
+                "hypotheses": float(len(plan.p)),
+                "thresholds": float(len(plan.thresholds)),
+            },
+        )
         if self.sparse:
             query = ExceedanceCounts(task.domain, task.m, (0,))
             summary = yield query
@@ -168,30 +187,6 @@ def _differ_in_words(mass: float) -> str:
         "about none of them",
         'for their average take mechanism = "centred" or "laplace"',
     )
-
-
-def _select(
-    task: DistributionTask, server: Curator, family: Family, each: float
-) -> Generator[Query, Summary, tuple[Floats, dict[str, float]]]:
-    """Select a hypothesis for every symbol; one round. NOT PRIVATE without noise."""
-    if reason := too_large(task, each):
-        raise ValueError(reason)
-    plan = family.build(task.m, pick_eta(task.n_users, each))
-    query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
-    summary = yield query
-    chosen = server.exponential_rows(
-        plan.scores(query.below(summary), task.n_users),
-        sensitivity=SCORE_SENSITIVITY,
-        epsilon_each=each,
-        changed=task.touched,
-        label="selection",
-    )
-    public = {
-        "epsilon_per_symbol": each,
-        "hypotheses": float(len(plan.p)),
-        "thresholds": float(len(plan.thresholds)),
-    }
-    return np.asarray(plan.p[chosen]), public
 
 
 def release_presence(

@@ -116,9 +116,8 @@ class BallSampler(Sampler):
             length = np.sqrt(np.einsum("ij,ij->i", g, g) + tail)
             scale = self.radius * rng.random(len(made)) ** (1 / d) / length
             accepted = bucket & (coin < self.buckets.acceptance)
-            accepted[made] = coin[made] < self.buckets.accept(
-                self._count(small, owner, scale, g, tail)
-            )
+            near = self._count(small, owner, scale, g, tail)
+            accepted[made] = coin[made] < self.buckets.accept(near)
             first = int(np.argmax(accepted))
             b = int(np.searchsorted(made, first)) % max(1, len(made))
             if kind is None and len(made):  # any proposal at first: a bucket takes as long
@@ -273,13 +272,7 @@ class Rotation:
         return np.asarray(out[:, : self.dimension])
 
 
-def release_draws(
-    server: Curator,
-    rows: Floats,
-    plan: FewUsersPlan,
-    *,
-    salt: int = 1,
-) -> Released:
+def release_draws(server: Curator, rows: Floats, plan: FewUsersPlan, salt: int = 1) -> Released:
     """Release the mean of (n, d) rows by the branch "ball", "blocks" or "boosted" of a plan.
 
     Privacy
@@ -298,9 +291,8 @@ def release_draws(
         rotation = Rotation(plan.dimension, salt)
         turned = rotation.turn(rows)
         size = plan.padded // plan.n_parts
-        parts = [
-            np.ascontiguousarray(turned[:, k * size : (k + 1) * size]) for k in range(plan.n_parts)
-        ]
+        cuts = [turned[:, k * size : (k + 1) * size] for k in range(plan.n_parts)]
+        parts = [np.ascontiguousarray(part) for part in cuts]
     else:
         parts = [rows] * plan.n_parts
     drawn = []
@@ -346,9 +338,7 @@ def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]
     return np.trunc(rows * scale[:, None] / step).astype(np.int64), step
 
 
-def release_large_n(
-    server: Curator, rows: Floats, plan: FewUsersPlan, *, salt: int = 1
-) -> Released:
+def release_large_n(server: Curator, rows: Floats, plan: FewUsersPlan, salt: int = 1) -> Released:
     """Release the mean of (n, d) rows of norm at most ``plan.box`` by medians and a clipped mean.
 
     Privacy

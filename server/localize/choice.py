@@ -46,6 +46,7 @@ class Plan:
         return 1 if self.n_bins == 1 else 2
 
 
+@lru_cache(maxsize=4096)
 def plan_univariate(
     n_users: float,
     mean_scale: float,
@@ -70,18 +71,13 @@ def plan_univariate(
             f"got {n_users}, {mean_scale} and {half_range}"
         )
     channel, tau = scalar_channel(kind, epsilon, size), UnaryChannel(epsilon).tau
-    scales = float(n_users), float(mean_scale), float(half_range)
-    return _plan(*scales, tau, channel.v, planned_v(channel, size))
-
-
-@lru_cache(maxsize=4096)
-def _plan(n: float, sigma: float, R: float, tau: float, v: float, v_alone: float) -> Plan:
-    alone = _one_round(n, sigma, R, v_alone)
+    n, sigma, R = float(n_users), float(mean_scale), float(half_range)
+    alone = _one_round(n, sigma, R, planned_v(channel, size))
     most = min(2 * R / sigma, MAX_BINS)
     if most < 3 or tau >= 1.0:  # no use for a vote: coarse means, or noise is off
         return alone
     with np.errstate(divide="ignore", over="ignore"):  # absurdly small epsilon: infinite risk
-        voted = _two_rounds(n, sigma, R, tau, v, int(most))
+        voted = _two_rounds(n, sigma, R, tau, channel.v, int(most))
     return voted if voted.risk < alone.risk else alone
 
 

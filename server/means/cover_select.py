@@ -253,7 +253,12 @@ class CoverSelect(MeanTarget, NonInteractive):
                 cover.centres(np.zeros(1, dtype=np.int64))[0], public=public, warnings=(warning,)
             )
         if not plan.feasible:
-            return Estimate.refused(self._infeasible())
+            least = least_users(self._cover(), self.epsilon, self.per_axis)
+            enough = f"at least {least} are needed" if least else "no number below 2^50 is enough"
+            return Estimate.refused(
+                f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of "
+                f"the set is the better estimate; {enough}"
+            )
         query = self._query()
         votes = yield query
         if votes.n_users == 0:
@@ -289,14 +294,6 @@ class CoverSelect(MeanTarget, NonInteractive):
             )
         value = cover.centres(np.array([best]))[0]
         return Estimate.ok(value, public=public, warnings=tuple(warnings))
-
-    def _infeasible(self) -> str:
-        least = least_users(self._cover(), self.epsilon, self.per_axis)
-        enough = f"at least {least} are needed" if least else "no number below 2^50 is enough"
-        return (
-            f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of the "
-            f"set is the better estimate; {enough}"
-        )
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.

@@ -45,7 +45,7 @@ from fedhist.users.shards import Shard
 from server.few_users.draws import POINT, BallSampler
 from server.few_users.plan import FewUsersPlan, Wishes, choose_branch
 from server.session.curator import Curator
-from server.targets.central_bounds import quadratic_risk_bounds
+from server.targets.central_bounds import central_mean_bounds
 from server.targets.sample_sizes import resolve_users
 from server.trust.central import Central
 
@@ -368,13 +368,21 @@ class UserLevelErm(Central):
         return {"unusable records": float(n)}
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
-        """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
-        if self.model != "least-squares":
+        """Bound the excess risk for least squares from below, by that of a mean. NOT PRIVATE.
+
+        Of a risk with the Hessian a I whose users' gradients lie r from their mean, the minimiser
+        is a mean of points r / a apart, and the excess a / 2 times its squared error. The least a
+        is taken whose minimisers lie in the ball; none if the declared bounds do not allow it.
+        """
+        low, spread, radius = float(self.strong_convexity), float(self.spread), float(self.radius)
+        a = max(low + self.ridge, spread / radius)
+        hessian = max(low, a - self.ridge)
+        fits = hessian <= self.smoothness and hessian * radius + spread <= self.gradient_bound
+        if self.model != "least-squares" or not fits:
             return ()
-        bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
-        lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
-        n = max(facts.n_users, self.n_users)
-        return tuple(quadratic_risk_bounds(self.guarantee, n, lengths, bends, "excess risk"))
+        n, away = max(facts.n_users, self.n_users), spread / math.sqrt(2 * a)
+        kind = "least squares with gradients within spread"
+        return tuple(central_mean_bounds(self.guarantee, n, away, "excess risk", 2, kind))
 
     @property
     def estimates(self) -> Truth:

@@ -151,29 +151,3 @@ def central_mean_bounds(
     sizes = Sizes(np.ones(1), np.array([float(n_users)]))
     value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
     return [LowerBound(loss, value, source=_coupled(kind))]
-
-
-def quadratic_risk_bounds(
-    guarantee: Guarantee,
-    n_users: int,
-    lengths: tuple[float, float, float],
-    bends: tuple[float, float, float],
-    loss: str,
-) -> list[LowerBound]:
-    """Bound the excess risk of least squares from below, by that of a mean.
-
-    Of a risk with the Hessian a I whose users' gradients lie r from their mean, the minimiser is a
-    mean of points r / a apart, and the excess a / 2 times its squared error. The least a is taken
-    whose minimisers lie in the ball; none if the declared bounds do not allow it. ``lengths`` are
-    the ball's radius, r and the bound on a gradient, ``bends`` mu, L and the ridge.
-    """
-    radius, spread, longest = lengths
-    low, high, ridge = bends
-    a = max(low + ridge, spread / radius)
-    hessian = max(low, a - ridge)
-    if hessian > high or hessian * radius + spread > longest:
-        return []
-    away = spread / math.sqrt(2 * a)
-    return central_mean_bounds(
-        guarantee, n_users, away, loss, 2, "least squares with gradients within spread"
-    )
