@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,51 +21,11 @@ from simulations.runs.run import execute
 
 DOMAIN = fh.Keys.of(["a", "b", "c"])
 ORACLE = FrequencyOracle(domain=DOMAIN, epsilon=1.0, kind="krr")
-TIMES = 3
-Sequence = tuple[int, ...]
 
 
 def holding(items: list[int]) -> fh.Users:
     n = len(items)
     return fh.Users.from_counts(range(n), range(n), items, [1] * n, DOMAIN)
-
-
-def pattern(values: Sequence) -> Sequence:
-    return tuple(values.index(v) for v in values)
-
-
-def permanent(law: list[list[Fraction]], values: Sequence) -> dict[Sequence, Fraction]:
-    out: dict[Sequence, Fraction] = {}
-    distinct = sorted(set(values))
-    for drawn in product(range(len(law[0])), repeat=len(distinct)):
-        chance = math.prod(
-            (law[v][z] for v, z in zip(distinct, drawn, strict=True)), start=Fraction(1)
-        )
-        recorded = tuple(drawn[distinct.index(v)] for v in values)
-        out[recorded] = out.get(recorded, Fraction(0)) + chance
-    return out
-
-
-def loss(one: dict[Sequence, Fraction], other: dict[Sequence, Fraction]) -> float:
-    ratios = [p / other[z] if other.get(z) else math.inf for z, p in one.items() if p]
-    return max(math.log(r) if r != math.inf else math.inf for r in ratios)
-
-
-@pytest.mark.parametrize("kind", ["krr", "subset", "unary"])
-def test_a_sequence_costs_its_values_and_its_pattern_is_no_secret(kind: str) -> None:
-    """All 27 sequences of three values, and all pairs of them."""
-    query = FrequencyOracle(domain=DOMAIN, epsilon=1.0, kind=kind).query
-    rows, _ = enumerated(query.channel)
-    law = [[Fraction(w, sum(row)) for w in row] for row in rows[1:]]
-    laws = {s: permanent(law, s) for s in product(range(3), repeat=TIMES)}
-    worst = dict.fromkeys(range(1, TIMES + 1), 0.0)
-    for one, other in combinations(laws, 2):
-        lost = max(loss(laws[one], laws[other]), loss(laws[other], laws[one]))
-        if pattern(one) == pattern(other):
-            worst[len(set(one))] = max(worst[len(set(one))], lost)
-        else:
-            assert lost == math.inf
-    assert [worst[k] for k in worst] == pytest.approx([1.0, 2.0, 3.0], abs=1e-9)
 
 
 def goodness(first: np.ndarray, second: np.ndarray, laws: list[np.ndarray]) -> float:

@@ -10,12 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedhist.channels.bits import UnaryChannel
-from fedhist.users.streams import SeededStreams
-from simulations.benchmarks import scale, votes
+from simulations.benchmarks import scale
 from simulations.benchmarks.__main__ import main, measure
 from simulations.benchmarks.measuring import memory
 from simulations.benchmarks.scale import Case, Taken
@@ -43,21 +40,6 @@ def test_the_command_runs_a_child_and_adds_to_the_file(tmp_path: Path) -> None:
     assert (older["name"], body["name"]) == ("older", "kernels")
     assert body["machine"]["cpus"] >= 1
     assert all(row["median"] > 0 for row in body["rows"])
-
-
-def test_every_form_draws_votes_of_the_same_law() -> None:
-    """3 x 64 sums of 64,000 users: each |z| < 6, false alarm 192 * 2e-9."""
-    n, channel = 64_000, UnaryChannel(1.0)
-    position = np.arange(n) % 40  # bins from 40 on have no votes
-    keys = SeededStreams(np.arange(n, dtype=np.uint64), 1, "x").keys
-    flip = channel.flip
-    mean = np.bincount(position, minlength=votes.BINS) * (1 - 2 * flip) + n * flip
-    for sums in (
-        votes.summed_votes(position, channel),
-        votes.plain_votes(position, flip, np.random.default_rng(1)),
-        votes.fused_votes(keys, position, np.uint64(channel.flip_threshold)),
-    ):
-        assert np.abs((sums - mean) / np.sqrt(n * flip * (1 - flip))).max() < 6
 
 
 def test_the_entry_into_flowers_runtime_is_still_there() -> None:

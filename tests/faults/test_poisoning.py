@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import fedhist as fh
 from clients.localize.queries import BinVotes
-from fedhist.users.keys import user_ids
-from server.few_users.few_users_mean import FewUsersMean
 from server.reports import take_rows
 from simulations.adversaries import Adversary
 from simulations.adversaries.assigned import poisoned
@@ -91,35 +87,6 @@ def test_maximal_gain_of_a_vote() -> None:
 
 
 # -- robust estimators -------------------------------------------------------------------------
-
-
-def test_few_users_mean_stands_corruption() -> None:
-    """The plan's error holds at 49%, where the average is off by share times the distance.
-
-    The plan accepts a failure of 1e-6.
-    """
-    n, d, share = 600, 16, 0.49
-    rng = np.random.default_rng(3)
-    rows = 0.5 + rng.standard_normal((n, d)) / math.sqrt(d)
-    users = fh.Users.from_samples(user_ids(fh.Keys.range(n)), np.arange(n + 1), rows, unusable=True)
-    settings: dict[str, Any] = {"epsilon": 8.0, "n_users": n, "dimension": d, "radius": 1.2}
-    robust = FewUsersMean(
-        **settings, box=60.0, corrupted=0.49, method="ball", failure=1e-6, n_rounds=500
-    )
-    assert robust.plan.feasible
-    table = Adversary("corrupted", share, target=10.0)  # 40 away from the origin, within the box
-    result = hostile((robust, users), table)
-    assert result.estimate.value is not None
-    centre = np.full(d, 0.5)
-    assert np.linalg.norm(result.estimate.value - centre) < robust.plan.error + 0.5
-    assert result.adversaries["injected"].get("corrupted", 0) == int(share * n)
-    average = hostile((replace(robust, epsilon=math.inf), users), table).estimate.value
-    assert average is not None
-    rows = users.reals.values  # in the order of the ids
-    bias = np.linalg.norm(average - rows.mean(axis=0))
-    bad = chosen(users, table)
-    expected = np.linalg.norm((10.0 - rows[bad]).sum(axis=0)) / n
-    assert math.isclose(bias, expected, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def test_half_is_too_many() -> None:

@@ -20,7 +20,6 @@ from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.users import frames, keys
 from fedhist.users.batch import Users
-from fedhist.users.frames import items_of_rows
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids
 from simulations.populations import population
 from simulations.runs.convert import convert
@@ -124,16 +123,6 @@ def test_any_type_is_compared_by_value(column: pl.Series, text: list[str]) -> No
     assert set(users.ids.tolist()) == {id_of(t) for t in text}
 
 
-def test_types_without_a_text_form_are_refused() -> None:
-    frame = pl.DataFrame({"u": [[1, 2]], "i": ["a"]})
-    with pytest.raises(PopulationError, match="List"):
-        Users.from_frame(frame, user="u", item="i")
-    with pytest.raises(PopulationError, match="Binary"):
-        Users.from_frame(pl.DataFrame({"u": [b"a"], "i": ["a"]}), user="u", item="i")
-    with pytest.raises(PopulationError, match="got list"):
-        Users.from_frame([("ann", "tea")], user="u", item="i")
-
-
 def test_wide_counts() -> None:
     frame = pl.DataFrame({"u": ["a", "a"], "i": ["x", "x"], "c": [1 << 31, 1 << 31]})
     users = Users.from_frame(frame, user="u", item="i", count="c")
@@ -213,23 +202,6 @@ def test_how_many_users_there_are_depends_on_no_record(record: object) -> None:
             assert len(Users.from_frame(rows, user="u", **columns)) == 3
 
 
-def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
-    frame = pl.DataFrame(
-        {
-            "u": ["a", None, "b", "c", "a"],
-            "i": ["x", "only-bad", None, "y", "x"],
-            "c": [1, 1, 1, -1, 2],
-        }
-    )
-    ids, items, dropped = items_of_rows(
-        frame.lazy(), user="u", item="i", count="c", skip_bad_rows=True
-    )
-    assert set(ids.tolist()) == {id_of("a"), id_of("b"), id_of("c")}
-    assert list(items.vocabulary) == ["x"]
-    assert items.count.tolist() == [3]
-    assert dropped == {"missing user": 1, "missing item": 1, "bad count": 1}
-
-
 @pytest.mark.parametrize("shards", [1, 8])
 def test_a_row_of_too_many_fields_and_no_user_is_nobody(tmp_path: Path, shards: int) -> None:
     (tmp_path / "i.csv").write_text("user,item\nann,tea\n,rye,extra\nbob,tea,extra\n")
@@ -261,18 +233,3 @@ def test_pandas_equals_polars() -> None:
     same_users(
         Users.from_frame(left, user="u", value="v"), Users.from_frame(right, user="u", value="v")
     )
-
-
-def test_mixed_python_objects_and_integer_labels() -> None:
-    frame = pd.DataFrame({0: pd.Series([1, "1", 1.0, 2], dtype=object), "i": ["x"] * 3 + ["y"]})
-    users = Users.from_frame(frame, user="0", item="i")
-    assert len(users) == 2  # 1, "1" and 1.0 are one user
-    assert sorted(users.counts.count.tolist()) == [1, 3]
-
-
-def test_columns_polars_cannot_take() -> None:
-    frame = pd.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": pd.Series([1, {}], dtype=object)})
-    with pytest.raises(PopulationError, match=r"row 2: column 'c' has \{\}"):
-        Users.from_frame(frame, user="u", item="i", count="c")
-    with pytest.raises(PopulationError, match="got Series"):
-        Users.from_frame(frame["u"], user="u", item="i")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from fedhist.users.batch import Users
 from simulations.populations import population
@@ -36,43 +35,6 @@ MORE = [
     ("regression", {"n_users": 9, "samples_per_user": 3, "dimension": 2}),
     ("density", {"n_users": 9, "samples_per_user": 3}),
 ]
-
-
-def test_zipf_frequencies_and_sizes() -> None:
-    loaded = population("zipf", n_users=20_000, d=50, exponent=1.3, mean_items=20, tail=3).load()
-    assert loaded.domain == loaded.users.vocabulary
-    items = loaded.users.counts
-    totals = np.bincount(items.item, weights=items.count, minlength=50)
-    p = np.arange(1, 51) ** -1.3
-    p /= p.sum()
-    n = totals.sum()
-    assert (np.abs(totals - n * p) < 7 * np.sqrt(n * p)).all()
-    sizes = np.add.reduceat(items.count.astype(np.int64), items.indptr[:-1])
-    # Pareto with shape 3 and mean 20: scale 40/3, standard deviation 20 / sqrt(3) = 11.5
-    assert abs(sizes.mean() - 20) < 7 * 11.6 / math.sqrt(20_000)
-    share = (40 / 3 / 100) ** 3
-    assert abs((sizes >= 100).mean() - share) < 7 * math.sqrt(share / 20_000) + share * 0.03
-
-
-def clipping_loss(users: Users, quantile: float) -> float:
-    items = users.counts
-    ends = np.concatenate(([0], np.cumsum(items.count.astype(np.int64))))
-    sizes = ends[items.indptr[1:]] - ends[items.indptr[:-1]]
-    return 1 - np.minimum(sizes, np.quantile(sizes, quantile)).sum() / sizes.sum()
-
-
-def test_non_iid_rates() -> None:
-    """Loss by clipping alone, 1 - E min(X, c) / E X with X a Poisson of a Gamma(a) rate."""
-    n, a = 60_000, 0.5
-    users = population("paper-non-iid", n_users=n, d=50, reading="fitted").load().users
-    deviation = math.sqrt(100 + 100**2 / a)  # of a negative binomial size
-    assert abs(users.counts.count.sum() / n - 100) < 7 * deviation / math.sqrt(n)
-    size = scipy.stats.nbinom(a, a / (a + 100))
-    for q, printed in ((0.5, 0.6957), (0.9, 0.1645)):  # in Table 1 of the paper, noise apart
-        c = int(size.ppf(q))
-        expected = 1 - size.sf(np.arange(c)).sum() / 100
-        assert clipping_loss(users, q) == pytest.approx(expected, abs=0.015)
-        assert clipping_loss(users, q) == pytest.approx(printed, abs=0.02)
 
 
 def sizes(users: Users) -> np.ndarray:

@@ -19,7 +19,6 @@ from fedhist.secagg import (
     Terms,
 )
 from fedhist.secagg import keys as k
-from fedhist.secagg.keys import mask
 from fedhist.secagg.messages import LAYOUT, seal
 from fedhist.secagg.shamir import SHARE, combine, weights
 from tests.secagg.attempts import Play, entropy, terms_of
@@ -241,22 +240,6 @@ def test_messages_of_another_attempt() -> None:
     assert all(one[i] != two[i] for i in one)
 
 
-def test_masks_cancel_and_hide() -> None:
-    """Masked vectors differ from the values in every entry; the pair masks cancel in their sum."""
-    play = Play(terms_of(5, 1, 0, length=64, bits=64))
-    asks = play.until("shares")
-    masked = {i: a["values"] for i, a in play.answer("masked", asks, ())}
-    assert all((masked[i] != play.values[i]).all() for i in masked)
-    total = sum(masked.values())
-    for i, node in play.nodes.items():
-        b = entropy(f"play {i}")
-        _, secret = b(16), b(16)
-        own = k.self_mask_key(secret, play.server.session, i)
-        total = total - mask(own, 64, 64)
-        assert node._state.b == b""
-    np.testing.assert_array_equal(total, play.sum_of(range(5)))
-
-
 def test_secrets_are_gone_once_they_are_used() -> None:
     play = Play(terms_of(4, 1, 0))
     play.until("unmask")
@@ -337,22 +320,6 @@ def test_bad_settings_are_named() -> None:
     for values in (np.zeros(4, "u4"), np.zeros(5, "u8"), np.zeros((5, 1), "u4")):
         with pytest.raises(ValueError, match="values"):
             play.nodes[0].masked(asks[0], values)
-
-
-def test_of_all_attempts_one_is_unmasked_at_most() -> None:
-    """N = 150: honest nodes unmask in either of two attempts, colluding ones in both."""
-    terms = terms_of(150, 15, 7)
-    graph, t, c = Play(terms).server._graph, terms.plan.threshold, terms.plan.colluders
-    assert all(Play(terms, n).server._graph.holders(9) == graph.holders(9) for n in ("a", "b"))
-    rng = np.random.default_rng(3)
-    for trial in range(50):
-        first = set(rng.choice(150, 60 + trial // 2, replace=False).tolist())
-        for j in range(150):
-            holders = set(graph.holders(j))
-            colluding = set(sorted(holders - {j})[:c])
-            in_first = len(holders & first - colluding) + len(colluding)
-            in_second = len(holders - first - colluding) + len(colluding)
-            assert min(in_first, in_second) < t
 
 
 @pytest.mark.parametrize(("users", "taken"), [(7, True), (8, False)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.base.hashing import GOLDEN, MASK64
+from fedhist.base.hashing import MASK64
 from fedhist.users.streams import (
     SeededStreams,
     Streams,
@@ -30,29 +30,6 @@ def both(n: int) -> list[Streams]:
 
 
 # -- quality ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_every_bit_is_fair(which: int) -> None:
-    """64 bit positions over 512,000 words: |z| < 5.5, false alarm below 64 * 4e-8 = 3e-6."""
-    words = both(2000)[which].words(256)
-    bits = np.unpackbits(words.astype("<u8").reshape(-1, 1).view(np.uint8), axis=1)
-    z = (bits.sum(axis=0) - len(bits) / 2) / np.sqrt(len(bits) / 4)
-    assert np.abs(z).max() < 5.5
-
-
-@pytest.mark.parametrize("step", [1, 2, GOLDEN, 1 << 63])
-def test_no_correlation_across_users(step: int) -> None:
-    """Users whose ids differ by 1, 2, the generator's own constant, or one high bit.
-
-    Mean Hamming distance of their words: 32 +- 5 standard errors, false alarm 6e-7 each.
-    """
-    ids = IDS * np.uint64(0xD1342543DE82EF95)
-    a = SeededStreams(ids, 5, "q").words(64)
-    b = SeededStreams(ids + np.uint64(step), 5, "q").words(64)
-    distance = np.bitwise_count(a ^ b)
-    assert abs(distance.mean() - 32) < 5 * 4 / np.sqrt(distance.size)
-    assert abs(distance.var() - 16) < 5 * 16 * np.sqrt(2 / distance.size)
 
 
 @pytest.mark.parametrize(
