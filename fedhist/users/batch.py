@@ -180,7 +180,7 @@ class Users(Shard):
             items = {k for m in maps for k in m}
             if "" in items:
                 raise PopulationError("'' is no name of an item: leave it out, or name it")
-            vocabulary = Keys.of(sorted(items, key=lambda k: str(k).encode()))
+            vocabulary = Keys.of(sorted(items, key=str))
             triples = [
                 (u, vocabulary.position(k), c) for u, m in enumerate(maps) for k, c in m.items()
             ]

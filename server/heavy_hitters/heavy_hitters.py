@@ -90,11 +90,11 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     Error
     -----
     An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
-    estimate, of order sqrt(ln(k / alpha) / n) / sinh(epsilon / 2) for k candidates. With 95%
-    probability no item of at most B bits that was missed is named by more than the share
-    ``missed_below``; of users with at most D items, D times as many may hold it. Estimates below
-    ``threshold`` are taken for noise. With "named", items near it are counted too high. A liar
-    counts as 2 to 3 users at epsilon 1 to 8: colluders who are a share f* / 2 can plant an item.
+    estimate, of order 1 / (sqrt(n) sinh(epsilon / 2)). With 95% probability no missed item of B
+    bits is named by more than ``missed_below``; of users with at most D items, D times as many may
+    hold it. Estimates below ``threshold`` are taken for noise. With "named", items near it are
+    counted too high. A liar of m counters moves a count by n / (m (p - q)), where p - q =
+    tanh(epsilon / 2) if they tell who holds it. Colluders of a share f* / 2 plant an item.
 
     Notes
     -----
@@ -141,8 +141,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         check_within("salt", self.salt, 0, 1 << 63, "[)")
         if self.level_bits > 22:
             raise ValueError(
-                f"level_bits = {self.level_bits} takes {170 * 2.0**self.level_bits:.2g} bytes to "
-                "decode; at most 22, of 0.7 GB"
+                f"level_bits = {self.level_bits} has so many counts of 170 bytes to decode: at "
+                "most 22, of 0.7 GB"
             )
         check_integer("level_bits", self.level_bits, 22, least=6)
         if not isinstance(self.exclude, Keys | None):

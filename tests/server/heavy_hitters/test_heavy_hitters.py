@@ -6,12 +6,12 @@ probability 1 - 10^-4 or more under other seeds, too.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.heavy_hitters.heavy_hitters import names_of
 from server.heavy_hitters.plan import Stage, least_count
+from simulations.adversaries.gain import best_messages
 from simulations.populations.synthetic import made_words
 from simulations.runs.options import Options
 from simulations.runs.run import execute
@@ -107,7 +108,7 @@ LEVELS = [
 @pytest.mark.parametrize("query", LEVELS)
 def test_reports_have_the_odds_that_are_stated(query: CodePieces, epsilon: float) -> None:
     """All symbols, the null symbol too, and all reports, in integers."""
-    query = dataclasses.replace(query, epsilon=epsilon)
+    query = replace(query, epsilon=epsilon)
     channel = query.channel
     assert channel.bits <= 64
     law = query.finite_channel()
@@ -186,6 +187,44 @@ def test_counts_are_within_their_errors(of: Any) -> None:
     assert (np.array(off) < 1.96).sum() >= 32
 
 
+def counted(protocol: HeavyHitters, users: Users, item: str, liar: int | None) -> tuple[float, Any]:
+    """Count an item by everybody's reports, one of those who count lying; and the last question."""
+    script: Any = protocol.rounds(cast(Any, None))
+    query, words = next(script), Keys.of([item])
+    while True:
+        asked = users.select(query.cohort)
+        report = query.answer(asked, SeededStreams(asked.ids, 1, query.wire_name))
+        if query.wire_name == "holds-code" or (protocol.of == "named" and query.bits == 0):
+            break
+        query = script.send(query.fold(report))
+    if liar is not None:
+        wishes = replace(one_each(np.zeros(1, np.int64), words), ids=asked.ids[liar : liar + 1])
+        lie = best_messages(query, wishes, SeededStreams(wishes.ids, 1, "lie"))
+        for name, rows in report.arrays.items():
+            rows[liar] = lie.arrays[name][0]
+    with pytest.raises(StopIteration) as end:
+        script.send(query.fold(report))
+    estimate = end.value.value
+    return float(estimate.value[estimate.keys.positions(words)[0]]), query
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("of", ["named", "holders"])
+def test_a_liar_moves_a_count_as_far_as_the_page_says(of: str, epsilon: float) -> None:
+    """Of 20 liars some had said no, and move it so far; none moves it further."""
+    n, words = 20_000, made_words(20_000)
+    users = one_each(np.where(np.arange(n) < n // 2, 0, np.arange(n)), words)
+    protocol = HeavyHitters(epsilon, n, of=of, **SMALL)
+    honest, query = counted(protocol, users, words[0], None)
+    asked = users.select(query.cohort)
+    if of == "holders":
+        assert query.n_folds == 1
+    gain = query.channel.p - query.channel.q if of == "named" else math.tanh(epsilon / 2)
+    moved = [counted(protocol, users, words[0], liar)[0] - honest for liar in range(20)]
+    assert max(moved) == pytest.approx(n / (len(asked) * gain))
+    assert min(moved) == pytest.approx(0)
+
+
 # -- plans and edges
 
 
@@ -200,13 +239,14 @@ def test_the_plan_is_that_of_the_derivation(epsilon: float, n: int) -> None:
 def test_too_few_users_are_refused_before_anything_is_asked() -> None:
     protocol = HeavyHitters(1.0, 500, **SMALL)
     least = protocol.least_users
-    assert dataclasses.replace(protocol, n_users=least).plan.reliable <= 0.5
+    assert replace(protocol, n_users=least).plan.reliable <= 0.5
     for n, status, warnings in ((500, "refused", 0), (2 * least, "ok", 1)):
         users = one_each(np.zeros(n, np.int64), Keys.of(["a"]))
-        e = ran(dataclasses.replace(protocol, n_users=n), users, 1)
+        e = ran(replace(protocol, n_users=n), users, 1)
         assert (e.status, len(e.warnings)) == (status, warnings)
-    with pytest.raises(ValueError, match="level_bits = 30"):  # a decoder of too much memory
-        HeavyHitters(1.0, 10**6, level_bits=30)
+    for level_bits in (30, 10**9):  # a decoder of too much memory
+        with pytest.raises(ValueError, match=f"level_bits = {level_bits}"):
+            HeavyHitters(1.0, 10**6, level_bits=level_bits)
 
 
 @pytest.mark.parametrize("code", ["text", "bytes"])
@@ -283,7 +323,7 @@ def test_items_are_found_missed_and_made_up_as_often_as_stated() -> None:
     users, names = one_each(items, words), [words[j] for j in range(4)]
     first = last = false = below = 0
     for s in range(1, 61):
-        e = ran(dataclasses.replace(small(), salt=s), users, s)
+        e = ran(replace(small(), salt=s), users, s)
         keys = e.keys or Keys.of([])
         first, last = first + (names[0] in keys), last + (names[3] in keys)
         false += sum(k not in names for k in keys)
@@ -304,7 +344,7 @@ def test_fewer_answers_than_planned_are_stated() -> None:
     items[: int(0.25 * n)] = 0
     users = one_each(items, words)
     for s in range(1, 41):
-        e = ran(dataclasses.replace(small(), salt=s), users, s)
+        e = ran(replace(small(), salt=s), users, s)
         assert 2.5 * small().plan.reliable < e.public["found_from"] < e.public["missed_below"]
         assert any("found from a share of 0.2" in w for w in e.warnings)
         hits += e.public["found_from"] > 0.25 or words[0] in (e.keys or ())
