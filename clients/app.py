@@ -23,10 +23,7 @@ from fedhist.model.registry import load_like
 
 
 class QueryApp(ClientApp):
-    """Answers fedhist's queries, and leaves every other message to the app ``beside`` it.
-
-    ``set_up`` makes a node of its context, once per process and run.
-    """
+    """Answers fedhist's queries, and leaves every other message to the app ``beside`` it."""
 
     def __init__(
         self, set_up: Callable[[Context], NodeSetup], beside: ClientApp | None = None

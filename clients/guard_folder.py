@@ -75,10 +75,7 @@ class FolderStore(Store):
         self._log.append(line)
 
     def reply(self, digest: str) -> RecordDict | None:
-        """Return the stored answer to a query, if there is one, in today's form.
-
-        Its sums stay as they were made, whatever version added them up.
-        """
+        """Return the stored answer to a query, if there is one, in today's form."""
         hashes = {entry.digest: line.get("reply") for entry, line in self._read()}
         file = self._reply_file(digest)
         if not file.exists():

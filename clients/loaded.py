@@ -49,11 +49,7 @@ class Loader:
     columns: Mapping[str, Any]
 
     def __call__(self, context: Context) -> NodeSetup:
-        """Set up the node of a context.
-
-        Raises PopulationError if there are no users, or something else, or if the owner's
-        configuration is incomplete.
-        """
+        """Set up the node of a context."""
         node_config, simulated = context.node_config, in_simulation()
         owner = {key: getattr(self.policy, field) for key, field in POLICY_KEYS.items()}
         if not simulated:

@@ -65,11 +65,7 @@ class Node:
         return policy_of(self.setup.owner)
 
     def answer(self, record: RecordDict, store: Store) -> RecordDict:
-        """Answer one message: unpack, guard, answer, fold, pack.
-
-        Raises WireError if the message is not ours. A refusal by the guard is an answer, not an
-        error.
-        """
+        """Answer one message: unpack, guard, answer, fold, pack."""
         if kind_of(record) in KINDS:
             asked = decode_ask(record)
             with store.locked():

@@ -97,10 +97,7 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
 
 
 def limits_of(node_config: FlatConfig, needed: Iterable[str]) -> dict[str, Any]:
-    """Read what a node's owner allows, and where the node keeps what it has answered.
-
-    Raises PopulationError for what is ``needed`` and not there, and for what cannot be read.
-    """
+    """Read what a node's owner allows, and where the node keeps what it has answered."""
     for key in needed:
         if key not in node_config:
             raise PopulationError(f"this node's owner must configure {key!r}: it {NEEDED[key]}")
@@ -166,10 +163,7 @@ def natural(node_config: FlatConfig, key: str, default: int | None = None) -> in
 
 
 def users_of_file(path: str, reader: tuple[tuple[str, Any], ...]) -> Users:
-    """Read the users of a table; ValueError, or PopulationError, if that is not possible.
-
-    A file that has not been written since is read once.
-    """
+    """Read the users of a table; ValueError, or PopulationError, if that is not possible."""
     file = Path(path)
     return _read_users(path, reader, file.stat().st_mtime_ns if file.exists() else 0)
 

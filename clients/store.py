@@ -54,11 +54,7 @@ class Store(ABC):
 
 
 class NodeMemory(NamedTuple):
-    """What a driver keeps of a node between messages.
-
-    The guard's entries, the queries whose answers were unmasked, and the newest attempt at a sum
-    under masks with its query.
-    """
+    """What a driver keeps of a node between messages."""
 
     lines: tuple[str, ...] = ()
     unmasked: tuple[str, ...] = ()

@@ -78,8 +78,6 @@ def cut_words(rng: Streams) -> Words:
 def in_domain(items: Items, domain: Keys) -> Items:
     """Keep the items of a public domain and number them by it; no copy where all are in it.
 
-    Examples
-    --------
     >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
     >>> inside = in_domain(Items(Keys.of(["a", "b"]), *one), Keys.of(["b", "c"]))
     >>> inside.indptr, inside.item, inside.count
@@ -175,11 +173,7 @@ def size_of(start: Any, stop: Any, count: Any) -> Any:
 
 @kernel(forceinline=True)
 def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, scratch: Any) -> None:
-    """Draw c of m tokens by their ranks, and count them by entry in ``kept``.
-
-    Floyd's algorithm again, the set being a hash table of ranks; the entry of a rank is found
-    among the cumulative counts by a search without branches.
-    """
+    """Draw c of m tokens by their ranks, and count them by entry in ``kept``."""
     ends, kept, seen, ranks, at = scratch
     size, slots, shift = uint64(1), uint64(2), uint64(63)
     while size <= s:

@@ -89,10 +89,7 @@ def add_curves(
     users: Int64s,
     sizes: Int64s,
 ) -> None:
-    """Add every user's shares to ``shares``, and its size to ``users`` and ``sizes``.
-
-    Entry k belongs to row ``row[k]`` of the shares.
-    """
+    """Add every user's shares to ``shares``, and its size to ``users`` and ``sizes``."""
     lower = 1.0 - 2.0**-48  # pulls a weight below its exact value, whatever rounding does
     last = grid.shape[0] - 1
     for u in range(indptr.shape[0] - 1):

@@ -41,16 +41,6 @@ MOST_POINTS = 1 << 17
 class RadiusVotes(OracleVotes):
     """Each user says in which bin the distance of its vector from a centre lies.
 
-    Parameters
-    ----------
-    part : VectorPart
-    centre : (d,) float64
-        From other users' reports.
-    edges : (m - 1,) float64
-        Falling. A vector beyond all of them is in bin 0, one inside all of them in bin m - 1.
-    epsilon : float
-    cohort : Cohort, optional
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: the report is one symbol's through the frequency oracle
@@ -60,8 +50,8 @@ class RadiusVotes(OracleVotes):
     wire_name: ClassVar[str] = "radius-votes"
     sent: ClassVar[str] = "bin"
     part: VectorPart
-    centre: Floats
-    edges: Floats
+    centre: Floats  # from other users' reports
+    edges: Floats  # falling: bin 0 is beyond all of them, bin m - 1 inside all
     epsilon: float
     cohort: Cohort | None = None
 
@@ -119,10 +109,7 @@ class RadiusVotes(OracleVotes):
     # -- server half
 
     def shares(self, summary: Summary) -> tuple[Floats, Floats]:
-        """Return unbiased shares of the bins, and last of users without a vector: (m + 1,) each.
-
-        And their standard errors, the draw of the voters included.
-        """
+        """Return unbiased shares of the bins, and last of users without a vector: (m + 1,) each."""
         channel, n = self.channel, summary.n_users
         shares = channel.debias(summary.sums["bin"], n)
         likely = np.clip(shares, 0.0, 1.0)
@@ -135,18 +122,6 @@ class RadiusVotes(OracleVotes):
 class RankReports(LocalQuery):
     """Each user reports its vector less a centre, scaled back into a ball, by ranks.
 
-    Parameters
-    ----------
-    part : VectorPart
-    centre : (d,) float64
-        From other users' reports.
-    radius : float
-        A longer vector is shortened to it.
-    epsilon : float
-    cohort : Cohort, optional
-    salt : int
-        Public salt of the points.
-
     Privacy
     -------
     epsilon-LDP for a user's whole record, exact as drawn, see
@@ -157,11 +132,11 @@ class RankReports(LocalQuery):
     wire_name: ClassVar[str] = "rank-reports"
     exact = True
     part: VectorPart
-    centre: Floats
-    radius: float
+    centre: Floats  # from other users' reports
+    radius: float  # a longer vector is shortened to it
     epsilon: float
     cohort: Cohort | None = None
-    salt: int = 0
+    salt: int = 0  # public salt of the points
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -224,10 +199,7 @@ class RankReports(LocalQuery):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
-        """Prepare draws from the normal law of the mean and total variance of the sum of points.
-
-        None where users and coordinates are few, and points are drawn; or none are.
-        """
+        """Prepare draws from the normal law of the mean and total variance of the sum of points."""
         channel, d = self.channel, self.part.n_coordinates
         if math.isinf(self.epsilon) or len(users) * d < MOST_POINTS:
             return None

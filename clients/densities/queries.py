@@ -38,13 +38,6 @@ MOST_FREQUENCIES = 1 << 12
 class BinReports(OracleVotes):
     """Each user says in which of B equal bins of [0, 1] one of its samples lies.
 
-    Parameters
-    ----------
-    n_bins : int
-        B.
-    epsilon : float
-    cohort : Cohort, optional
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: the report is one symbol's through the frequency oracle
@@ -54,7 +47,7 @@ class BinReports(OracleVotes):
 
     wire_name: ClassVar[str] = "bin-reports"
     sent: ClassVar[str] = "bin"
-    n_bins: int
+    n_bins: int  # B
     epsilon: float
     cohort: Cohort | None = None
 
@@ -104,14 +97,6 @@ class BinReports(OracleVotes):
 class FourierMeans(Query):
     """Each user sends the means of the cosines and sines of its samples, in whole steps.
 
-    Parameters
-    ----------
-    n_frequencies : int
-        K: cos(2 pi k x) and sin(2 pi k x) for k = 1, ..., K.
-    cohort : Cohort, optional
-    counted : bool
-        Whether a row ends with 1 for a user who has samples.
-
     Privacy
     -------
     None by itself: the server must be trusted with the rows. A user without samples, or with a NaN
@@ -120,9 +105,9 @@ class FourierMeans(Query):
 
     wire_name: ClassVar[str] = "fourier-means"
     trust: ClassVar[Trust] = Trust.CENTRAL
-    n_frequencies: int
+    n_frequencies: int  # K: cos(2 pi k x) and sin(2 pi k x) for k = 1, ..., K
     cohort: Cohort | None = None
-    counted: bool = False
+    counted: bool = False  # whether a row ends with 1 for a user who has samples
 
     def __post_init__(self) -> None:
         check_integer("n_frequencies", self.n_frequencies, MOST_FREQUENCIES)
@@ -203,13 +188,6 @@ def curve_diameter(n_frequencies: int) -> float:
     a grid finds it up to max |D''| h^2 / 8, |D''| <= 2 sum_k (2 pi k)^2. About 2.434 K, where the
     triangle inequality gives 4 K.
 
-    Parameters
-    ----------
-    n_frequencies : int
-        K.
-
-    Examples
-    --------
     >>> round(curve_diameter(1), 5), round(curve_diameter(24) / math.sqrt(24), 3)
     (2.0, 1.577)
     """
@@ -224,24 +202,9 @@ def curve_diameter(n_frequencies: int) -> float:
 def row_sensitivity(n_frequencies: int, norm: int, adjacency: Adjacency) -> float:
     """Bound by how much the sum of the users' points changes with one user.
 
-    Parameters
-    ----------
-    n_frequencies : int
-        K.
-    norm : {1, 2}
-    adjacency : Adjacency
-        REPLACE_USER: the diameter; zero is no further than that from the curve. ZERO_OUT_USER or
-        ADD_REMOVE_USER: the largest norm of a point, sqrt(K).
-
-    Returns
-    -------
-    float
-        In l1 sqrt(2 K) times the l2 bound, by Cauchy and Schwarz.
-
-    Raises
-    ------
-    ValueError
-        For an adjacency of single items.
+    In l2 under REPLACE_USER the diameter; zero is no further than that from the curve. Under
+    ZERO_OUT_USER or ADD_REMOVE_USER the largest norm of a point, sqrt(K). In l1 sqrt(2 K) times as
+    much, by Cauchy and Schwarz. ValueError for an adjacency of single items.
     """
     if adjacency is Adjacency.REPLACE_ITEM:
         raise ValueError(f"a sensitivity to one user is bounded here, got {adjacency.value}")

@@ -109,14 +109,7 @@ class ItemRows(Query):
 class ItemCounts(ItemRows):
     """Each user answers its counts, cut to m items, as (item, count) entries: with m = 1 one item.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped.
-    m : int
-        Most items of a user. One with more draws m of them, uniformly without replacement; one with
-        fewer sends what it has.
-    cohort : Cohort, optional
+    One with more draws m of them, uniformly without replacement.
 
     Privacy
     -------
@@ -262,10 +255,7 @@ class ExceedanceCounts(Query):
         return np.asarray(summary.n_users - self.above(summary))
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is one-hot per symbol and needs at most m items.
-
-        A complete row needs no fewer either, and is sent by users who are kept only.
-        """
+        """Raise WireError unless every row is one-hot per symbol and needs at most m items."""
         indptr = only_rows(report, "cell", arrays=("kept",) if self.complete else ())
         k, width, cell = len(self.domain), len(self.thresholds), report.ragged["cell"]
         Bounds((None,), "u", 0, k * width - 1).check("cell", cell)

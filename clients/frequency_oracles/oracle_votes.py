@@ -107,10 +107,7 @@ class OracleVotes(LocalQuery):
         return Summary(len(reports), {self.sent: fold_reports(reports, self.channel)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends one message that the channel can give.
-
-        That is a symbol or the erasure; or packed bits, of which a subset has a fixed number.
-        """
+        """Raise WireError unless every user sends one message that the channel can give."""
         name, channel = self.sent, self.channel
         if isinstance(channel, SymbolOracle):
             sent = only_array(report, name)
@@ -150,15 +147,8 @@ def count_symbols(symbols: Integers, k: int) -> Integers:
 class OracleReports(OracleVotes):
     """Each user reports one of its items through an oracle that is named.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped first.
-    epsilon : float
-    cohort : Cohort, optional
-    kind : {"krr", "hadamard", "projective", "subset", "unary"}
-        See :mod:`fedhist.channels.oracles`; what else the law depends on follows from epsilon and
-        the size of the domain.
+    What else the law depends on follows from epsilon and the size of the domain. Items outside are
+    dropped first.
 
     Privacy
     -------
@@ -216,12 +206,9 @@ class OracleReports(OracleVotes):
 @register_query
 @dataclass(frozen=True)
 class OracleSlots(OracleReports):
-    """Each user reports one of its ``padding`` slots through an oracle that is named.
+    """Each user reports one of its L = ``padding`` slots through an oracle that is named.
 
-    Parameters
-    ----------
-    padding : int
-        L: slots of a user. Of more items a uniform subset is taken; fewer leave slots empty.
+    Of more items a uniform subset is taken; fewer leave slots empty.
 
     Privacy
     -------

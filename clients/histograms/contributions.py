@@ -31,18 +31,8 @@ NORM_STEPS = 1 << 20
 class NormHistogram(Query):
     """Each user adds its weight to the bin of its norm.
 
-    Parameters
-    ----------
-    domain : Keys or None
-        Public items, others are dropped before any norm is computed; None: all items.
-    edges : tuple of float
-        Increasing, non-negative, in counts. A user with norm v falls in bin k if edges[k] < v <=
-        edges[k + 1], the last bin being open above; one with v <= edges[0] adds nothing.
-    norm : {1, 2}
-    radius : float
-        0: everybody weighs 1. Positive: the weight is the slope ||N||_1 / ||N||_norm, cut to the
-        radius and rounded down to a multiple of radius / 2^20.
-    cohort : Cohort, optional
+    With a radius the weight is the slope ||N||_1 / ||N||_norm, cut to the radius and rounded down
+    to a multiple of radius / 2^20; else it is 1.
 
     Privacy
     -------
@@ -54,8 +44,8 @@ class NormHistogram(Query):
     wire_name: ClassVar[str] = "norm-histogram"
     trust: ClassVar[Trust] = Trust.CENTRAL
 
-    domain: Keys | None
-    edges: tuple[float, ...]
+    domain: Keys | None  # others are dropped before any norm is computed; None: all items
+    edges: tuple[float, ...]  # bin k: edges[k] < norm <= edges[k + 1], the last is open
     norm: int
     radius: float = 0.0
     cohort: Cohort | None = None

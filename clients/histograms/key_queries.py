@@ -102,26 +102,16 @@ class RecordQuery(Query):
 class RandomClip(RecordQuery):
     """Each user answers with min(m, clip) of its m tokens, a uniform sample without replacement.
 
-    Parameters
-    ----------
-    clip : int
-        C, in tokens; in [1, 2^31].
-    raw_support : bool
-        Also name the items of which the sample holds none, with count 0: the whole support then
-        leaves the user, as the printed algorithm needs it.
-    cohort : Cohort, optional
-        Only these users answer.
-
-    Privacy
-    -------
-    A row is a histogram of l1 norm at most C, whatever the coins. It is exact: the server is
-    trusted with it, strings included.
+    Privacy ------- A row is a histogram of l1 norm at most C, whatever the coins. It is exact: the
+    server is trusted with it, strings included. With ``raw_support`` the whole support leaves the
+    user, as the printed algorithm needs it: items of which the sample holds none are named with
+    count 0.
     """
 
     wire_name: ClassVar[str] = "random-clip"
     total: ClassVar[str] = "counts"
 
-    clip: int
+    clip: int  # C, in tokens
     raw_support: bool = False
     cohort: Cohort | None = None
 
@@ -164,12 +154,6 @@ class RandomClip(RecordQuery):
 @dataclass(frozen=True)
 class DistinctKeys(RecordQuery):
     """Each user names at most ``limit`` of its distinct items, a uniform sample.
-
-    Parameters
-    ----------
-    limit : int
-        D, at least 1.
-    cohort : Cohort, optional
 
     Privacy
     -------
@@ -228,27 +212,19 @@ class DistinctKeys(RecordQuery):
 class SizeCurves(RecordQuery):
     """Each user sends its whole histogram; only sums over the users by size are kept.
 
-    Parameters
-    ----------
-    grid : tuple of int
-        Thresholds C in tokens, positive and increasing.
-    cohort : Cohort, optional
+    A summary takes 8 K bytes for every distinct item, K thresholds: 11 MB for 18,000 items and 75
+    thresholds, 600 MB for a million items. Fewer thresholds make it smaller.
 
     Privacy
     -------
     Central trust: unfolded, a report is the user's histogram as it is. The sums are exact too, and
     min() over an item's sum is not a sum over users: secure aggregation cannot replace the trusted
     server here.
-
-    Cost
-    ----
-    A summary takes 8 K bytes for every distinct item, K thresholds: 11 MB for 18,000 items and 75
-    thresholds, 600 MB for a million items. Fewer thresholds make it smaller.
     """
 
     wire_name: ClassVar[str] = "size-curves"
 
-    grid: tuple[int, ...]
+    grid: tuple[int, ...]  # thresholds C in tokens, increasing
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:

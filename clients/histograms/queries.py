@@ -28,29 +28,15 @@ MOST_ITEM_CLIP = 1 << 30
 @register_query
 @dataclass(frozen=True)
 class ClippedCounts(Query):
-    """Each user answers its in-domain counts, scaled into a norm ball of radius ``clip``.
-
-    Parameters
-    ----------
-    domain : Keys
-        Public items; others are dropped before any norm is computed.
-    clip : float
-        C, in counts.
-    norm : {1, 2}
-    grid : float
-        0 for real values; otherwise coordinates are rounded down to multiples of ``grid`` and
-        sent as integers, whose norm never exceeds C in exact arithmetic.
-    cohort : Cohort, optional
-        Only these users answer.
-    """
+    """Each user answers its in-domain counts, scaled into a norm ball of radius ``clip``."""
 
     wire_name: ClassVar[str] = "clipped-counts"
     trust: ClassVar[Trust] = Trust.CENTRAL
 
-    domain: Keys
-    clip: float
-    norm: int
-    grid: float = 0.0
+    domain: Keys  # others are dropped before any norm is computed
+    clip: float  # C, in counts
+    norm: int  # 1 or 2
+    grid: float = 0.0  # 0: real values; else rounded down to it, sent as integers
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
@@ -147,15 +133,7 @@ class ClippedCounts(Query):
 @register_query
 @dataclass(frozen=True)
 class PerItemClip(Query):
-    """Each user answers min(its count, ``clip``) for every item.
-
-    Parameters
-    ----------
-    domain : Keys
-        Public items, a few; others are dropped.
-    clip : int
-        C, in counts, for each item by itself.
-    cohort : Cohort, optional
+    """Each user answers min(its count, ``clip``) for every item, of a few.
 
     Privacy
     -------

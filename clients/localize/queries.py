@@ -50,10 +50,7 @@ MAX_BINS = 65536
 
 
 class ByFold(LocalQuery):
-    """A query whose answers are added up by fold, with the users of each.
-
-    Subclasses are frozen dataclasses with the field ``fold_salt``.
-    """
+    """A query whose answers are added up by fold, with the users of each."""
 
     exact = True
     fold_salt: int
@@ -143,19 +140,6 @@ class FoldReports(ByFold):
 class BinVotes(ByFold):
     """Each user votes for the bin of its fold's scalar, by unary randomized response.
 
-    Parameters
-    ----------
-    functional : Functional
-        The scalars, one per fold, and their range.
-    n_bins : int
-        Bins of equal width on the range; one bit each.
-    epsilon : float
-    cohort : Cohort, optional
-    fold_salt : int
-        Public salt of the folds.
-    neighbours : bool
-        Vote for the bin and the bins beside it, as the paper does [1, eq. (26)].
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: at most one bit is set, or three with neighbours, and
@@ -164,11 +148,11 @@ class BinVotes(ByFold):
 
     wire_name: ClassVar[str] = "bin-votes"
     functional: Functional
-    n_bins: int
+    n_bins: int  # of equal width on the range; one bit each
     epsilon: float
     cohort: Cohort | None = None
     fold_salt: int = 0
-    neighbours: bool = False
+    neighbours: bool = False  # vote for the bins beside it, too [1, eq. (26)]
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -257,10 +241,7 @@ class BinVotes(ByFold):
         return bool((sums["votes"] > users[:, None]).any())
 
     def frequencies(self, summary: Summary) -> Floats:
-        """Return the unbiased share of each fold's voters in each bin: (k, n_bins).
-
-        A fold without voters has zeros.
-        """
+        """Return the unbiased share of each fold's voters in each bin: (k, n_bins)."""
         sizes = summary.sums["users"][:, None]
         counts = self.channel.debias(summary.sums["votes"], np.maximum(sizes, 1))
         return np.where(sizes > 0, counts, 0.0)
@@ -271,18 +252,6 @@ class BinVotes(ByFold):
 class ClippedMean(FoldReports):
     """Each user reports its fold's scalar, clipped to a short interval, through a scalar channel.
 
-    Parameters
-    ----------
-    functional : Functional
-    centres : (k,) float64
-        The middle of each fold's interval.
-    half_width : float
-        Of every interval.
-    epsilon : float
-    kind : {"laplace", "onebit", "piecewise"}
-    cohort : Cohort, optional
-    fold_salt : int
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: the clipped scalar lies in an interval of width exactly
@@ -291,8 +260,8 @@ class ClippedMean(FoldReports):
 
     wire_name: ClassVar[str] = "clipped-mean"
     functional: Functional
-    centres: Floats
-    half_width: float
+    centres: Floats  # the middle of each fold's interval: (k,)
+    half_width: float  # of every interval
     epsilon: float
     kind: str
     cohort: Cohort | None = None
@@ -355,18 +324,10 @@ class ClippedMean(FoldReports):
     # -- server half
 
     def estimates(self, summary: Summary, clip: bool = True) -> Floats:
-        """Average the debiased reports of each fold, in the units of the scalars: (k,).
+        """Average the debiased reports of each fold, in the units of the scalars: (k,) float64.
 
-        Parameters
-        ----------
-        summary : Summary
-        clip : bool
-            Whether to clip the average to the interval, where the clipped scalars lie.
-
-        Returns
-        -------
-        (k,) float64
-            The middle of the interval for a fold without reports.
+        With ``clip`` no average leaves its interval, where the clipped scalars lie; a fold without
+        reports has the middle of its own.
         """
         n = np.maximum(summary.sums["users"], 1)
         u = summary.sums["reports"] / n / self.channel.gain

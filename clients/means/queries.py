@@ -41,31 +41,9 @@ class HashedVotes(LocalQuery):
 
     With V_i the votes of user i and v_ij its public signs it reports S_i = sum of v_ij over V_i,
     through a channel; the server multiplies by v_ij again. A signed vote counts v_ij times the sign
-    of the mean: votes of noise then cancel, and of coordinates whose users are on both sides.
-
-    Parameters
-    ----------
-    dimension : int
-        Columns of the samples.
-    radius : float
-        Every coordinate of a sample is clipped to [-radius, radius] before averaging.
-    threshold : float
-        A mean at least so far from 0 gets a vote.
-    max_votes : int
-        Most votes of a user: the farthest means; of equally far ones a public hash of the user id
-        and the column decides, of a label of its own.
-    epsilon : float
-    vote : {"sign", "laplace"}
-        Report the sign of S (of 0: a fair coin) by randomized response, or S clipped to
-        [-reach, reach] with Laplace noise, as the paper does [1].
-    reach : float
-        For "laplace"; "sign" does not look at it.
-    hash_salt : int
-        Public salt of the signs; that of ties follows from it under another label.
-    max_items : int
-        Use only a user's first so many samples; 0 for all.
-    signed : bool
-        Whether a vote tells the sign of the mean; the paper's do not.
+    of the mean: votes of noise then cancel, and of coordinates whose users are on both sides. The
+    paper's tell no sign. ``vote`` is "sign", of S (of 0: a fair coin) by randomized response, or
+    "laplace", S clipped to [-reach, reach] with Laplace noise, as the paper does [1].
 
     Privacy
     -------
@@ -78,15 +56,15 @@ class HashedVotes(LocalQuery):
     wire_name: ClassVar[str] = "hashed-votes"
     exact = True
     dimension: int
-    radius: float
-    threshold: float
-    max_votes: int
+    radius: float  # every coordinate of a sample is clipped to [-radius, radius]
+    threshold: float  # a mean at least so far from 0 gets a vote
+    max_votes: int  # of a user: the farthest means; a public hash breaks ties
     epsilon: float
     vote: str = "sign"
     reach: float = 1.0
     hash_salt: int = 0
     cohort: Cohort | None = None
-    max_items: int = 0
+    max_items: int = 0  # use only a user's first so many samples; 0 for all
     signed: bool = False
 
     def __post_init__(self) -> None:

@@ -43,16 +43,10 @@ def middles(low: float, high: float, n_bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class OnBins(Query):
-    """A query about where users' numbers lie among public bins.
+    """A query about where users' numbers lie among public bins of equal width.
 
-    Parameters
-    ----------
-    low, high : float
-        Public range; what lies outside counts in the bin at that end.
-    n_bins : int
-        K, of equal width.
-    of : {"samples", "user-means"}
-        A user's record: all its samples alike, or their mean alone.
+    What lies outside the range counts in the bin at that end. A record is all its "samples" alike,
+    or their mean alone: "user-means".
     """
 
     low: float
@@ -137,17 +131,6 @@ class RankCells(OnBins, OracleVotes):
     Its number is its own mean, or one of its samples, drawn uniformly. A group has m bins t_1 <=
     ... <= t_m, and m + 1 cells: 0 to t_1, t_1 + 1 to t_2, ..., and all beyond t_m.
 
-    Parameters
-    ----------
-    low, high, n_bins, of, epsilon
-    upto : (g, m) int64
-        The bins of each group, below K - 1.
-    levels : (g, m) float64
-        Which share of the users is looked for up to each.
-    cohort : Cohort, optional
-    fold_salt : int
-        Public salt of the groups.
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: the group is a hash of the public id, and the report is
@@ -159,8 +142,8 @@ class RankCells(OnBins, OracleVotes):
     wire_name: ClassVar[str] = "rank-cells"
     sent: ClassVar[str] = "cell"
     epsilon: float
-    upto: Integers
-    levels: Floats
+    upto: Integers  # (groups, m): the bins of each group, below K - 1
+    levels: Floats  # (groups, m): which share of the users is looked for up to each
     cohort: Cohort | None = None
     fold_salt: int = 0
 
@@ -194,10 +177,7 @@ class RankCells(OnBins, OracleVotes):
     # -- client half
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Find every user's cell: (n,) int64, in [0, m].
-
-        A search among the bins of all groups at once, each group's a range of numbers of its own.
-        """
+        """Find every user's cell: (n,) int64, in [0, m]."""
         samples = samples_of(users, 1)
         if self.of == "user-means":
             x = coordinate_points(samples, self.low, self.high)[:, 0]

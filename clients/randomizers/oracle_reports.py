@@ -113,8 +113,6 @@ def draw_counts(
 
     ``true_counts``, (k + 1,), are the users with each symbol, and last those with none.
 
-    Examples
-    --------
     >>> from fedhist.channels.oracles import oracle_channel
     >>> channel = oracle_channel("krr", float("inf"), 2)
     >>> draw_counts(np.array([3, 0, 1]), channel, np.random.default_rng(0)).tolist()

@@ -43,11 +43,7 @@ threshold that it is compared with."""
 def draw_share(
     noise: ShareNoise, entries: int, *, seed: int | None, node: int, digest: str
 ) -> NDArray[np.int64]:
-    """Draw one node's share for all integers of its answer: (entries,) int64.
-
-    Without a seed from system entropy, exactly. ``node`` is its place among all that are asked, and
-    ``digest`` that of the question.
-    """
+    """Draw one node's share for all integers of its answer: (entries,) int64."""
     if not noise.size:
         return np.zeros(entries, dtype=np.int64)
     if seed is None:
@@ -64,13 +60,9 @@ def draw_share(
 class ExactDifferences:
     """Differences of negative binomials, from system entropy and in integers only.
 
-    Attributes
-    ----------
-    high, low : (k,) uint64
-        Words of T_0 <= T_1 <= ...: the partial sums of the Poisson law of the number of jumps, in
-        units of 2^-128, rounded down. A draw of 128 bits below T_j, and not below T_(j-1), is j.
-    powers : tuple of int
-        p^(2^i) in units of 2^-192, rounded down.
+    ``high`` and ``low`` are words of T_0 <= T_1 <= ...: the partial sums of the Poisson law of the
+    number of jumps, in units of 2^-128, rounded down. A draw of 128 bits below T_j, and not below
+    T_(j-1), is j. ``powers`` are p^(2^i) in units of 2^-192, rounded down.
 
     Privacy
     -------
@@ -168,10 +160,7 @@ def laplace_share(key: int, entries: int, scale: float, honest: int) -> Integers
 
 
 def gaussian_share(key: int, entries: int, std: float) -> Integers:
-    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)): (entries,) int64; key in [0, 2^64).
-
-    By rejection from discrete Laplace, as :func:`fedhist.privacy.noise_source.seeded_gaussian`.
-    """
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)): (entries,) int64; key in [0, 2^64)."""
     out = np.empty(entries, dtype=np.int64)
     _gaussians(np.uint64(key), std, out)
     return out

@@ -88,10 +88,7 @@ def _kept(indptr: Integers, k: int, words: Words) -> tuple[Integers, NDArray[np.
 
 
 def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
-    """Draw one of each user's items of the domain, uniformly over its counts, by a word a user.
-
-    (n,) int64: its position in the domain; -1 for a user without an item of it.
-    """
+    """Draw one of each user's items of the domain, uniformly over its counts, by a word a user."""
     indptr, item, _ = cut_rows(items, domain, 1, words)
     out = np.full(len(indptr) - 1, -1, dtype=np.int64)
     out[indptr[1:] > indptr[:-1]] = item
@@ -142,10 +139,7 @@ def sparse_shares(items: Items, domain: Keys) -> Any:
 
 @kernel()
 def _add_draws(indptr: Integers, item: Any, upto: Floats, u: Floats, counts: Integers) -> None:
-    """Count for every user the first of its items whose cumulative share exceeds u; or none.
-
-    The search begins where it ends if shares are equal.
-    """
+    """Count for every user the first of its items whose cumulative share exceeds u; or none."""
     for i in range(u.shape[0]):
         start, stop = indptr[i], indptr[i + 1]
         e = start + np.int64(u[i] * (stop - start))

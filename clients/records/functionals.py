@@ -107,27 +107,14 @@ class Rotated(Functional):
     The rotation is U = d2^(-1/2) H D on zero-padded vectors, where d2 is the next power of two, H
     the Hadamard matrix and D random signs; Kent et al., arXiv 2405.11923, Section 3.3. A NaN or an
     infinity in any coordinate makes the user unusable.
-
-    Parameters
-    ----------
-    dimension : int
-        Columns of the samples, d.
-    radius : float
-        Samples of a larger l2 norm are scaled down to it before averaging.
-    sign_salt : int
-        Public key of the signs.
-    clip : float, optional
-        Rotated coordinates are clipped to [-clip, clip]; by default the radius, which none passes.
-    max_items : int
-        Use only a user's first so many samples; 0 for all.
     """
 
     wire_name: ClassVar[str] = "rotated"
     dimension: int
-    radius: float
+    radius: float  # samples of a larger l2 norm are scaled down to it first
     sign_salt: int
-    clip: float | None = None
-    max_items: int = 0
+    clip: float | None = None  # of rotated coordinates; None: the radius, which none passes
+    max_items: int = 0  # use only a user's first so many samples; 0 for all
 
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
@@ -208,10 +195,7 @@ class Fourier(_Signed):
 @register_part
 @dataclass(frozen=True)
 class Cell(Functional):
-    """The cell of a cover that holds the mean of a user's samples: j + 1/2 for cell j.
-
-    A user without a finite mean has none.
-    """
+    """The cell of a cover that holds the mean of a user's samples: j + 1/2 for cell j."""
 
     wire_name: ClassVar[str] = "cell"
     cover: Cover
@@ -233,11 +217,8 @@ class Cell(Functional):
 class HadamardRows(_Signed):
     """One Hadamard row of a user's item shares: sum_x H[r, x] count_x / sum_x count_x.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k >= 2 items that count, in public order; a user's other items are dropped. Fold f is
-        row r = f + 1 of the Hadamard matrix of the next power of two: row 0 is known to be 1.
+    Items outside the domain are dropped. Fold f is row r = f + 1 of the Hadamard matrix of the next
+    power of two: row 0 is known to be 1.
     """
 
     wire_name: ClassVar[str] = "hadamard-rows"
@@ -269,10 +250,7 @@ class HadamardRows(_Signed):
 @register_part
 @dataclass(frozen=True)
 class BallMean(VectorPart):
-    """The mean of a user's samples, each scaled onto a ball first.
-
-    A NaN or an infinity in any coordinate makes the user unusable.
-    """
+    """The mean of a user's samples, each scaled onto a ball first."""
 
     wire_name: ClassVar[str] = "ball-mean"
     dimension: int
@@ -298,16 +276,10 @@ class BallMean(VectorPart):
 @register_part
 @dataclass(frozen=True)
 class Scalar(VectorPart):
-    """One scalar of a user's record, less the middle of its range: a vector of one coordinate.
-
-    Parameters
-    ----------
-    functional : Functional
-        Of one fold.
-    """
+    """One scalar of a user's record, less the middle of its range: a vector of one coordinate."""
 
     wire_name: ClassVar[str] = "scalar"
-    functional: Functional
+    functional: Functional  # of one fold
 
     def __post_init__(self) -> None:
         check_within("the folds of the functional", self.functional.n_folds, 1, 1)
@@ -455,8 +427,6 @@ def to_sum_zero(rows: Array) -> Floats:
     Basis vector j = 1, ..., k - 1 is (1, ..., 1, -j, 0, ..., 0) / sqrt(j (j + 1)), with j ones.
     What a vector has along (1, ..., 1) is dropped. O(k) a vector.
 
-    Examples
-    --------
     >>> to_sum_zero(np.array([0.5, 0.5, 0.0])).round(4) + 0.0
     array([0.    , 0.4082])
     """
@@ -468,8 +438,6 @@ def to_sum_zero(rows: Array) -> Floats:
 def from_sum_zero(rows: Array) -> Floats:
     """Turn coordinates in Helmert's basis back into vectors of sum zero: (..., k-1) to (..., k).
 
-    Examples
-    --------
     >>> x = np.array([0.2, -0.3, 0.1])
     >>> bool(np.allclose(from_sum_zero(to_sum_zero(x)), x))
     True
@@ -492,14 +460,8 @@ MOST_COEFFICIENTS = 1 << 12
 class SeriesMeans(VectorPart):
     """Coefficients of the distribution of a user's samples on [0, 1].
 
-    Samples outside [0, 1] are clipped into it; a NaN makes a user unusable.
-
-    Parameters
-    ----------
-    basis : {"cosine", "fourier"}
-        "cosine": sqrt(2) cos(pi j x), j = 1, 2, ...; "fourier": sqrt(2) cos(2 pi k x) and
-        sqrt(2) sin(2 pi k x), k = 1, 2, ...
-    n_coefficients : int
+    "cosine": sqrt(2) cos(pi j x), j = 1, 2, ...; "fourier": sqrt(2) cos(2 pi k x) and
+    sqrt(2) sin(2 pi k x), k = 1, 2, ... Samples outside are clipped; a NaN makes a user unusable.
     """
 
     wire_name: ClassVar[str] = "series-means"
@@ -535,8 +497,6 @@ def samples_of(users: Users, dimension: int) -> Samples:
     Where nobody has a sample there is no dimension either, and any will do: whether a phone
     refuses must not say that its owner's record is empty.
 
-    Examples
-    --------
     >>> nobody = Users.from_samples([7], [0, 0], [])
     >>> samples_of(nobody, 3).values.shape
     (0, 3)

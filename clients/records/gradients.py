@@ -32,8 +32,6 @@ def user_gradients(
     nothing); zero, which says that the gradient is the centre, for a user without samples, with
     another label, or with a gradient that is not finite.
 
-    Examples
-    --------
     >>> one = Samples(np.array([0, 1, 1]), np.array([[3.0, 4.0, 5.0]]))
     >>> zero = np.zeros(2)
     >>> user_gradients(one, "least-squares", zero, zero, np.inf)

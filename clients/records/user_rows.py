@@ -106,10 +106,7 @@ def _average(
     first: int,
     out: Floats,
 ) -> None:
-    """Average each user's rows in their order, ``every`` number clipped, or infinite ones only.
-
-    Of the ``first`` rows, if not 0; a coordinate that is not finite spoils the ``whole`` row.
-    """
+    """Average each user's rows in their order, ``every`` number clipped, or infinite ones only."""
     for user in range(out.shape[0]):
         start, stop = indptr[user], indptr[user + 1]
         if first > 0:
@@ -149,10 +146,7 @@ def norms_and_units(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def shorten(rows: Floats, box: float) -> Floats:
-    """Scale rows of norm above ``box`` down to it; finite rows of any size.
-
-    By pairwise sums, whose rounding grows with log d: rows have the norm ``box`` to some 1e-15.
-    """
+    """Scale rows of norm above ``box`` down to it; finite rows of any size."""
     largest = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-300)
     # squares of the scaled entries can neither overflow nor vanish
     unit = rows / largest[:, None]
@@ -165,10 +159,7 @@ def shorten(rows: Floats, box: float) -> Floats:
 
 @kernel()
 def shrink(x: Any, i: int, radius: float) -> tuple[float, float]:
-    """Find (a, b) such that a (b x_i) is row i scaled onto the ball; NaN for one not finite.
-
-    The row is no slice: a view of it would cost more than the row.
-    """
+    """Find (a, b) such that a (b x_i) is row i scaled onto the ball; NaN for one not finite."""
     d = x.shape[1]
     # four sums at a time, in an order that is the same on every machine
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -312,11 +303,7 @@ def coordinates_kernel(
 
 @kernel()
 def _signed_sum(t: Floats, row: int) -> Any:
-    """Add up H[row, k] t_k, destroying ``t``, whose length is a power of two.
-
-    Every step halves ``t``, as the transform does for one of its outputs: as many additions as
-    entries, in loops that vectorise, in an order that is the same on every machine.
-    """
+    """Add up H[row, k] t_k, destroying ``t``, whose length is a power of two."""
     m = t.shape[0] // 2
     while m > 0:
         low, high = t[:m], t[m : 2 * m]

@@ -38,21 +38,7 @@ NAME = "gradient"
 class UserGradients(Query):
     """Each user sends the clipped offset of its average gradient from a public centre.
 
-    Parameters
-    ----------
-    model : {"least-squares", "logistic"}
-        See :func:`clients.records.gradients.user_gradients`.
-    theta : (d,) float64
-        Where the gradients are taken: a released value.
-    centre : (d,) float64
-        What offsets are measured from: a released value.
-    clip : float
-        Bound on the l2 norm of an offset; inf clips nothing (not private).
-    discrete : bool
-        Send whole multiples of clip / 2^20, rounded towards zero.
-    keep_rows : bool
-        Keep every user's own row instead of the sum.
-    cohort : Cohort, optional
+    See :func:`clients.records.gradients.user_gradients`; theta and centre are released values.
 
     Privacy
     -------
@@ -68,9 +54,9 @@ class UserGradients(Query):
     model: str
     theta: Array
     centre: Array
-    clip: float
-    discrete: bool = False
-    keep_rows: bool = False
+    clip: float  # of the l2 norm of an offset; inf clips nothing (not private)
+    discrete: bool = False  # send whole multiples of clip / 2^20, rounded towards zero
+    keep_rows: bool = False  # keep every user's own row instead of the sum
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
@@ -127,10 +113,7 @@ class UserGradients(Query):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
-        """Prepare the summary, up to rounding, of least squares from products of samples.
-
-        None where these are too many to be kept.
-        """
+        """Prepare the summary, up to rounding, of least squares from products of samples."""
         d = len(self.theta)
         if self.model != "least-squares" or len(users) * d * (d + 1) > MOST_KNOWN:
             return None

@@ -81,18 +81,10 @@ class Risk(ABC):
 
 @dataclass(frozen=True)
 class SquaredRisk(Risk):
-    """Of least squares, from sums over the users: nobody's samples are kept.
+    """Of least squares, from sums over the users: nobody's samples are kept."""
 
-    Attributes
-    ----------
-    features : (d,) float64
-        Average of the users' average features.
-    squares : (d + 1, d + 1) float64
-        Averages of the products of features, and of the response as the last one.
-    """
-
-    features: Floats
-    squares: Floats
+    features: Floats  # average of the users' average features: (d,)
+    squares: Floats  # of the products of features, and of the response as the last
 
     @classmethod
     def read(cls, sums: Mapping[str, Array], ridge: float = 0.0) -> Self:
@@ -149,20 +141,11 @@ def usable_samples(users: Users, *, logistic: bool = False) -> tuple[Floats, Int
 
 @dataclass(frozen=True)
 class LogisticRisk(Risk):
-    """Of logistic regression, from all samples of the usable users.
-
-    Attributes
-    ----------
-    x : (total, d) float64
-    y : (total,) float64
-        -1 or 1.
-    weight : (total,) float64
-        1 / (usable users times samples of this user).
-    """
+    """Of logistic regression, from all samples of the usable users."""
 
     x: Floats
-    y: Floats
-    weight: Floats
+    y: Floats  # -1 or 1
+    weight: Floats  # 1 / (usable users times samples of this user)
 
     @classmethod
     def of(cls, users: Users, ridge: float = 0.0) -> Self:

@@ -19,13 +19,7 @@ Words = NDArray[np.uint64]
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that cannot be written to: a compiled loop then has one form, not two.
-
-    Numba compiles anew for memory that is read-only, as what Ray and files hand out is.
-
-    >>> read_only(np.zeros(3)).flags.writeable
-    False
-    """
+    """Return a view that cannot be written to: a compiled loop then has one form, not two."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -32,11 +32,7 @@ class Tally(NamedTuple):
 
 
 def link(before: str, line: Line) -> str:
-    """Hash a line and, through the hash that it follows, all before it.
-
-    >>> link("", {"a": 1}) == link("", {"a": 1}), link("", {"a": 1}) == link("x", {"a": 1})
-    (True, False)
-    """
+    """Hash a line and, through the hash that it follows, all before it."""
     text = json.dumps(line, sort_keys=True)
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()[:32]
 

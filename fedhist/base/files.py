@@ -11,19 +11,13 @@ from typing import IO
 
 
 def whole_file(path: Path, data: bytes | str, *, mode: int = 0o666) -> None:
-    """Write a file at once or not at all, with a mode that the umask narrows; text is UTF-8.
-
-    Two processes that write the same file do not mix: the later one has it.
-    """
+    """Write a file at once or not at all, with a mode that the umask narrows; text is UTF-8."""
     body = data.encode() if isinstance(data, str) else data
     _replace(path, path.with_name(f".{path.name}.{os.getpid()}.part"), body, mode)
 
 
 def write_private(path: Path, data: bytes, *, append: bool = False) -> None:
-    """Write with mode 0600 and force it to disk, at once or not at all; or append to the end.
-
-    A process that is killed leaves at most ``path`` with ".part" after its name, or a torn end.
-    """
+    """Write with mode 0600 and force it to disk, at once or not at all; or append to the end."""
     if append:
         _force(path, data, os.O_APPEND, 0o600)
         sync_folder(path.parent)

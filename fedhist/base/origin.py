@@ -17,13 +17,9 @@ _THEIRS = tuple({sysconfig.get_path(p) for p in ("stdlib", "platstdlib", "pureli
 class Origin:
     """The innermost line of an author's code that an error passed.
 
-    Attributes
-    ----------
-    words : str
-        "mine.py, line 40, in answer".
-    meant : bool
-        Whether it says what is wrong with settings or data: the author raised it there as a
-        ValueError, in words of their own, or we did of what a constructor was given.
+    ``words`` name it: "mine.py, line 40, in answer". ``meant``: whether it says what is wrong with
+    settings or data: the author raised it there as a ValueError, in words of their own, or we did
+    of what a constructor was given.
     """
 
     words: str
@@ -31,10 +27,7 @@ class Origin:
 
 
 def origin_of(error: BaseException) -> Origin | None:
-    """Find where in an author's code an error arose; None where it arose in none.
-
-    Who calls us, a script or a notebook, is not meant: only what we have called in turn.
-    """
+    """Find where in an author's code an error arose; None where it arose in none."""
     frames = list(_frames(error))
     first = next((i for i, f in enumerate(frames) if f.filename.startswith(_OURS)), len(frames))
     own = [f for f in frames[first:] if not f.filename.startswith((*_OURS, *_THEIRS, "<"))]

@@ -26,11 +26,7 @@ def visible(text: str) -> str:
 
 
 def warned(what: str, means: str, todo: str) -> str:
-    """Put a warning together: what happened, what it means for the estimate, what to do.
-
-    >>> warned("clip is 0", "the estimate is 0", "give a positive clip")
-    'clip is 0: the estimate is 0; give a positive clip'
-    """
+    """Put a warning together: what happened, what it means for the estimate, what to do."""
     return f"{what}: {means}; {todo}"
 
 

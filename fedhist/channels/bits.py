@@ -231,10 +231,7 @@ def _flush_all(lanes: Words, rows: Any, counts: Any) -> None:
 
 @kernel()
 def add_rows(bits: Words, fold: Any, lanes: Words, rows: Any, counts: Any) -> None:
-    """Add every row to the byte counters of its fold, emptying those that are full.
-
-    Without folds (None) every row belongs to fold 0.
-    """
+    """Add every row to the byte counters of its fold, emptying those that are full."""
     for u in range(bits.shape[0]):
         f = uint64(0) if fold is None else uint64(fold[u])
         if rows[f] == 255:

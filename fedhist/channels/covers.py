@@ -72,10 +72,7 @@ class Cover(Part, ABC):
         """Move rows onto the set: (n, dimension). Entries may be infinite, but not NaN."""
 
     def cells(self, points: Floats) -> Integers:
-        """Find the lowest-numbered cube that contains each point: (n,) int64, -1 for a NaN.
-
-        What lies outside the set is first moved onto it.
-        """
+        """Find the lowest-numbered cube that contains each point: (n,) int64, -1 for a NaN."""
         unusable = np.asarray(np.isnan(points).any(axis=1))
         at = self._number(self.project(np.where(unusable[:, None], 0.0, points)))
         return np.where(unusable, -1, at)
@@ -96,8 +93,6 @@ class BoxGrid(Cover):
 
     A point on a face belongs to the lower cube; the right end belongs to the last one.
 
-    Examples
-    --------
     >>> grid = BoxGrid(2, 1.0, 2)
     >>> grid.cells(np.array([[-1.0, 0.0], [0.5, 1.0], [0.0, np.nan]]))
     array([ 0,  3, -1])
@@ -191,10 +186,7 @@ class _Lattice(Cover):
 
 @lru_cache(maxsize=4)
 def _members(cover: _Lattice) -> tuple[NDArray[np.int32], Integers, Words]:
-    """Enumerate the members: (N, d) in order; and their keys, with what sorts them.
-
-    ValueError for more than MAX_BITS, or for more than 2^26 numbers.
-    """
+    """Enumerate the members: (N, d) in order; and their keys, with what sorts them."""
     ends = cover.semi_axes / cover.spacing
     cost, steps = np.zeros(1), []
     for end in ends:
@@ -276,8 +268,6 @@ class _Ellipsoid(_Lattice):
 class BallLattice(_Ellipsoid):
     """The l_2 ball of radius ``bound``, by lattice cubes.
 
-    Examples
-    --------
     >>> BallLattice(2, 1.0, 2).n_cells, BallLattice(2, 1.0, 2).radius < 0.71
     (9, True)
     """
@@ -298,8 +288,6 @@ class SobolevLattice(_Ellipsoid):
     Coefficients whose range is below half the spacing have one cell: the cover truncates, and
     its radius counts what is cut off.
 
-    Examples
-    --------
     >>> cover = SobolevLattice(50, 1.5, 5, smoothness=1.0)
     >>> cover.n_cells, cover.centres(np.arange(cover.n_cells)).any(axis=0).sum()
     (625, np.int64(8))
@@ -325,8 +313,6 @@ class SparseLattice(_Lattice):
 
     A union of grids, one for every support, whose common cubes are counted once.
 
-    Examples
-    --------
     >>> SparseLattice(6, 1.0, 3, sparsity=2).n_cells  # 1 + 6 * 2 + 15 * 4
     73
     """

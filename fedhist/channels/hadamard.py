@@ -20,8 +20,6 @@ def fwht(x: ArrayLike) -> NDArray[np.float64]:
 
     x is (..., d), d a power of two; so is the result, float64, and ``fwht(fwht(x)) == d * x``.
 
-    Examples
-    --------
     >>> fwht([1.0, 2.0, 3.0, 4.0])
     array([10., -2., -4.,  0.])
     """

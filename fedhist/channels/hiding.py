@@ -30,8 +30,6 @@ def hiding_of(channel: Any) -> Hiding:
     (piecewise, Laplace) have pairs of every total variation up to the largest; the near ones are
     worst for bound (B), which says nothing for them.
 
-    Examples
-    --------
     >>> hiding_of(OneBitChannel(1.0)).mixes, hiding_of(UnaryChannel(1.0)).mixes
     (True, False)
     """

@@ -57,8 +57,6 @@ class Layers:
     is so large that this takes it, or that B would be 0, X is what the words have room for, which
     is more private than asked.
 
-    Examples
-    --------
     >>> law = Layers(math.log(3), size=4, chosen=2)
     >>> round(law.hit(2), 6), round(law.gain, 6), law.erased < 1e-18
     (0.75, 0.5, True)
@@ -151,8 +149,6 @@ def draw_layers(words: Words, law: Layers) -> Integers:
 
     (n,) int64: a symbol in [0, N), the erasure N, or -1 - r for member r in [0, c) of the set.
 
-    Examples
-    --------
     >>> law = Layers(math.inf, size=4, chosen=2)
     >>> draw_layers(np.array([0, 1 << 63], dtype=np.uint64), law).tolist()
     [-1, -2]

@@ -107,10 +107,7 @@ class OracleChannel(ABC):
         return self.q * (1 - self.q) / gain**2, (1 - 2 * self.q) / gain
 
     def debias(self, counts: Integers, n_users: int) -> Floats:
-        """Turn folded reports into unbiased shares of the users: (k + 1,), the null share last.
-
-        ``n_users`` counts everybody who answered, erasures included.
-        """
+        """Turn folded reports into unbiased shares of the users: (k + 1,), the null share last."""
         return np.asarray((self.set_counts(counts) / n_users - self.q) / (self.p - self.q))
 
 
@@ -187,8 +184,6 @@ class SymbolOracle(OracleChannel):
 class KrrOracle(SymbolOracle):
     """The symbol itself, or any other [1]: N = k + 1.
 
-    Examples
-    --------
     >>> KrrOracle(math.inf, 3).debias(np.array([1, 0, 2, 1, 0]), 4).tolist()
     [0.25, 0.0, 0.5, 0.25]
     """

@@ -33,8 +33,6 @@ MOST_CELLS = 1 << 24
 class ProjectiveSpace:
     """The points of F_q^t, q a prime, t at least 3: with t = 2 a point's set would be one point.
 
-    Examples
-    --------
     >>> space = ProjectiveSpace(3, 3)
     >>> space.size, space.chosen, space.overlap
     (13, 4, 1)

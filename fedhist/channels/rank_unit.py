@@ -135,8 +135,6 @@ def top_means(size: int, dimension: int) -> Floats:
     uniforms; the substitution u = sin^2 t smooths its ends. In one dimension the N points are not
     random: one half is +1, the other -1.
 
-    Examples
-    --------
     >>> top_means(2, 1).tolist()
     [1.0, 0.0]
     >>> round(float(top_means(256, 3)[0]), 6) == round(255 / 257, 6)  # Archimedes: uniform heights

@@ -128,10 +128,7 @@ class ScalarChannel(ABC):
     def sum_law_by(
         self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator
     ) -> NDArray[Any]:
-        """Draw the sum of the reports of each fold, with their exact joint law.
-
-        u is (n,) float64 and fold (n,) int64 in [0, n_folds); returns (n_folds,) of ``sum_dtype``.
-        """
+        """Draw the sum of the reports of each fold, with their exact joint law."""
 
 
 @dataclass(frozen=True)
@@ -233,10 +230,7 @@ class LatticeChannel(ScalarChannel):
         return np.arange(-self.most, self.most + 1)
 
     def reports(self, u: Floats, words: Words) -> NDArray[Any]:
-        """Turn private words (n, 2) into reports: the first column rounds, the second draws.
-
-        u is (n,), clipped to [-1, 1] here; NaN becomes 0.
-        """
+        """Turn private words (n, 2) into reports: the first column rounds, the second draws."""
         if not self.noisy:
             return into_unit(u)
         y = self.steps * into_unit(u)
@@ -479,10 +473,7 @@ class PiecewiseChannel(LatticeChannel):
         return np.asarray(z2 / self.gain / self.gain)
 
     def variance(self, u: ArrayLike) -> Floats:
-        """Variance on the lattice, rounding included.
-
-        On a fine lattice u^2 / (t - 1) + (t + 3) / (3 (t - 1)^2), t = e^{epsilon / 2}.
-        """
+        """Variance on the lattice, rounding included."""
         return self._spread(np.square(np.asarray(u, dtype=np.float64)), self._rounding(u))
 
     @property

@@ -29,10 +29,7 @@ from fedhist.users.keys import keyed_hash
 
 @dataclass(frozen=True)
 class RademacherSigns:
-    """Independent fair signs at d coordinates, 64 to a word of a stream keyed by the user id.
-
-    The salt is public, and of this purpose alone. Cost of a fold: d signs a user.
-    """
+    """Independent fair signs at d coordinates, 64 to a word of a stream keyed by the user id."""
 
     dimension: int
     salt: int

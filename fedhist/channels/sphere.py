@@ -38,8 +38,6 @@ class SphereChannel(RandomizedResponse):
     See :func:`clients.randomizers.sphere.duchi_l2`: one bit by randomized response, epsilon-LDP as
     drawn. The zero vector, which stands for a record that cannot be used, gives the uniform law.
 
-    Examples
-    --------
     >>> one = SphereChannel(1, 1.0, 1.0)
     >>> round(one.length, 6) == round(1 / math.tanh(0.5), 6)
     True

@@ -77,10 +77,7 @@ class Told:
 
 
 def terms_of(query: Aggregated, digest: str) -> Terms:
-    """Say what is summed, among whom, and what is tolerated: both sides read it off the query.
-
-    Raises ValueError if there are fewer than two parties, or the digest is not hexadecimal.
-    """
+    """Say what is summed, among whom, and what is tolerated: both sides read it off the query."""
     who = query.share.aggregation
     drop, collude = who.parties - who.quorum, who.quorum - who.honest
     length = sum(math.prod(shape) for _, shape in _shapes(query))
@@ -132,10 +129,7 @@ def encode_asks(
     query: Query | None = None,
     round_index: int = 0,
 ) -> dict[int, RecordDict]:
-    """Pack the messages of one round, by index; what several of them share is packed once.
-
-    The query goes along in the rounds of :data:`ASKED_WITH_QUERY`.
-    """
+    """Pack the messages of one round, by index; what several of them share is packed once."""
     head: dict[str, Any] = {
         "version": WIRE_VERSION,
         "kind": f"secagg.{round_name}",

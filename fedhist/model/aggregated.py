@@ -38,12 +38,8 @@ if TYPE_CHECKING:
 class Aggregated(Query):
     """The total of a query over all nodes, with the noise that they have added.
 
-    Parameters
-    ----------
-    query : Query
-        With integer sums, and nothing else, in its summary, and an
-        :meth:`~fedhist.model.query.Query.integer_sensitivity` for the kind's norm.
-    share : Share
+    The query has integer sums, and nothing else, in its summary, and an
+    :meth:`~fedhist.model.query.Query.integer_sensitivity` for the kind's norm.
 
     Privacy
     -------

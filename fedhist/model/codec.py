@@ -33,10 +33,7 @@ DTYPES = frozenset(
 
 
 def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, Array]]:
-    """Split a dataclass into the canonical JSON of its scalars and its named arrays.
-
-    With ``rounded``, scalars that are floats have ten significant digits: for digests.
-    """
+    """Split a dataclass into the canonical JSON of its scalars and its named arrays."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     cls: type = type(value)
@@ -72,11 +69,7 @@ def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, 
 
 
 def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
-    """Rebuild a dataclass from its encoding.
-
-    Raises WireError for unknown or missing fields, values of the wrong type, and values that the
-    class refuses.
-    """
+    """Rebuild a dataclass from its encoding."""
     try:
         scalars = json.loads(text)
     except (ValueError, RecursionError) as e:

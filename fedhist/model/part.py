@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 class Part(metaclass=PlainArguments):
-    """A frozen dataclass that may be a field of a query; register it with ``@register_part``.
-
-    Class attributes
-    ----------------
-    wire_name : str
-        The name under which a message may ask for it.
-    """
+    """A frozen dataclass that may be a field of a query; register it with ``@register_part``."""
 
     wire_name: ClassVar[str]
 

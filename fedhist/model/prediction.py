@@ -48,13 +48,8 @@ class Prediction:
 class LowerBound:
     """What no protocol under the same guarantee can beat, as it stands: with all constants.
 
-    Attributes
-    ----------
-    loss : str
-    value : float
-        In the loss's units: of the worst population for any one protocol.
-    source : str
-        Paper and theorem, or the derivation, and where it is not stated.
+    ``value`` is in the loss's units, of the worst population for any one protocol; ``source`` names
+    paper and theorem, or the derivation, and where it is not stated.
     """
 
     loss: str

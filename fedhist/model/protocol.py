@@ -39,11 +39,7 @@ _SHORT.maxother = 60
 
 
 def short(value: object) -> str:
-    """Write a value in one line of some sixty letters.
-
-    >>> short(0.5), short(("a", "b", "c", "d", "e"))
-    ('0.5', "('a', 'b', 'c', 'd', ...)")
-    """
+    """Write a value in one line of some sixty letters."""
     return visible(" ".join(_SHORT.repr(value).split()))
 
 

@@ -162,10 +162,7 @@ def load_like(modules: tuple[str, ...]) -> None:
 
 
 def load_plugin(path: str | Path) -> None:
-    """Register the protocols of one Python file named by the person who runs it.
-
-    Raises ValueError if the file does not exist or registers nothing.
-    """
+    """Register the protocols of one Python file named by the person who runs it."""
     file = Path(path).resolve()
     if not file.is_file():
         raise ValueError(f"no such plugin file: {file}")

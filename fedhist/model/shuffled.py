@@ -31,16 +31,8 @@ from fedhist.users.streams import Streams
 class Shuffled(Query):
     """Reports of a local query, shuffled by batch: one for each fold, or one of the whole cohort.
 
-    Parameters
-    ----------
-    query : Query
-        Local; of reports that are read alike, whoever of a batch sends them
-        (:attr:`~fedhist.model.query.LocalQuery.hiding`).
-    delta : float
-    least : int
-        Honest users who report in each batch: the numbers of each batch, never of all together.
-    colluders : int
-        Other users whose reports the server may know.
+    The reports are read alike, whoever of a batch sends them
+    (:attr:`~fedhist.model.query.LocalQuery.hiding`).
 
     Privacy
     -------
@@ -55,8 +47,8 @@ class Shuffled(Query):
 
     query: Query
     delta: float
-    least: int
-    colluders: int = 0
+    least: int  # honest users who report in each batch, never in all together
+    colluders: int = 0  # other users whose reports the server may know
 
     def __post_init__(self) -> None:
         if not isinstance(self.query, LocalQuery):

@@ -10,10 +10,7 @@ from fedhist.model.query import Summary
 
 
 class Tree:
-    """A sum of summaries by number: of all leaves, in whatever order they come.
-
-    At most one summary a level waits, where leaves come in order.
-    """
+    """A sum of summaries by number: of all leaves, in whatever order they come."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], Summary] = {}
@@ -23,10 +20,7 @@ class Tree:
         return len(self._parts)
 
     def add(self, index: int, part: Summary, level: int = 0) -> None:
-        """Add leaf ``index``, or the sum of leaves ``index 2^level`` to ``(index + 1) 2^level``.
-
-        Raises ValueError if that part waits already.
-        """
+        """Add leaf ``index``, or the sum of leaves ``index 2^level`` to ``(index + 1) 2^level``."""
         while (level, index ^ 1) in self._parts:
             other = self._parts[level, index ^ 1]
             part = Summary.merge([other, part] if index & 1 else [part, other])
@@ -42,10 +36,7 @@ class Tree:
             self.add(index, part, level)
 
     def total(self) -> Summary:
-        """Return the sum of what was added; nothing is taken out.
-
-        Raises WireError if nothing was added, or if the parts are not alike.
-        """
+        """Return the sum of what was added; nothing is taken out."""
         return Summary.merge([self.own_total()])
 
     def own_total(self) -> Summary:

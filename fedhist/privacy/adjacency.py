@@ -43,16 +43,10 @@ USER_LEVEL = (Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER, Adjacency.REPL
 
 @dataclass(frozen=True)
 class Moves:
-    """How far one user moves a statistic at most, in one norm and one unit.
+    """How far one user moves a statistic at most, in one norm and one unit, under each adjacency.
 
-    Under each adjacency; an infinite number says that nothing bounds it.
+    An infinite number says that nothing bounds it.
 
-    Attributes
-    ----------
-    add_remove, zero_out, replace : float
-
-    Examples
-    --------
     >>> Moves.of(lambda a: 6.0 if a is Adjacency.REPLACE_USER else 3.0)
     Moves(add_remove=3.0, zero_out=3.0, replace=6.0)
     """

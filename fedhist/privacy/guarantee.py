@@ -202,8 +202,6 @@ def chance_of_telling(release: Release) -> float:
     (e^epsilon + delta) / (e^epsilon + 1). From rho: KL <= rho, so that t <= sqrt(rho / 2) (Pinsker)
     and t <= sqrt(1 - e^-rho) (Bretagnolle & Huber); what has a slack is added. The least counts.
 
-    Examples
-    --------
     >>> round(chance_of_telling(pure(1.0)), 3), round(chance_of_telling(approximate(1.0, 0.1)), 3)
     (0.731, 0.758)
 

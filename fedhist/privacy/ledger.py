@@ -36,10 +36,7 @@ class Entry:
     moves: Moves | None = None
 
     def under(self, adjacency: Adjacency) -> Entry:
-        """State the charge under another adjacency.
-
-        Raises NoTotalError if it says nothing there; the charge and both adjacencies are named.
-        """
+        """State the charge under another adjacency."""
         try:
             cost = convert(
                 self.release,
@@ -88,19 +85,9 @@ class Ledger:
     A total over runs of which one was chosen by another's results is bounded in the same way: by
     the epsilon at twice the delta.
 
-    Parameters
-    ----------
-    limit : Guarantee or None
-        A charge that would pass it is refused before it is written.
-
-    Attributes
-    ----------
-    noise : str
-        Grade of the noise that the charges pay for, "simulated" or "secure"; set by the Session.
-    null_safe : bool
-        What the protocol says of its runs; set by the Session.
-    aggregation : str
-        Under aggregate trust: how the sums are made, such as "masked"; set by the Session.
+    A charge that would pass ``limit`` is refused before it is written. The Session sets the grade
+    of the ``noise`` that is paid for, "simulated" or "secure", whether runs are ``null_safe``, and
+    how sums are made under aggregate trust: ``aggregation``, such as "masked".
 
     References
     ----------
@@ -158,10 +145,7 @@ class Ledger:
         return f"<Ledger: {charges}, epsilon = {total.epsilon:.6g} at delta = {total.delta:g}>"
 
     def spent(self, delta: float | None = None, adjacency: Adjacency | None = None) -> Spent:
-        """Total spent at ``delta`` (default: the limit's), under an adjacency (the limit's).
-
-        Raises NoTotalError if a charge says nothing under that adjacency.
-        """
+        """Total spent at ``delta`` (default: the limit's), under an adjacency (the limit's)."""
         at = delta if delta is not None else (self.limit.delta if self.limit else 0.0)
         return spent(self.under(adjacency or self.adjacency), at)
 
@@ -171,10 +155,7 @@ class Ledger:
 
 
 def spent(entries: Sequence[Entry], delta: float) -> Spent:
-    """Total of the charges for the worst-off user, as an epsilon at ``delta``.
-
-    Its ``epsilon`` is infinite where neither composition reaches ``delta``.
-    """
+    """Total of the charges for the worst-off user, as an epsilon at ``delta``."""
     worst: Spent | None = None
     for eps, dlt, rho, slack, other_eps, other_dlt in _totals(entries):
         basic = eps if dlt <= delta * SLACK else math.inf

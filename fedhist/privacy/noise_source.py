@@ -30,12 +30,9 @@ Shape = tuple[int, ...]
 
 
 class NoiseSource(ABC):
-    """Noise for one draw, in one of two grades; the Curator's only randomness.
+    """Noise for one draw; the Curator's only randomness.
 
-    Class attributes
-    ----------------
-    grade : str
-        "simulated" (NumPy, seeded, fast) or "secure" (exact integer samplers, no seed).
+    ``grade``: "simulated" (NumPy, seeded, fast) or "secure" (exact integer samplers, no seed).
     """
 
     grade: ClassVar[str]
@@ -141,10 +138,7 @@ OLDEST_OPENDP = (0, 14, 2)
 
 @cache
 def opendp() -> Any:
-    """Import OpenDP, which takes half a second: for exact noise only.
-
-    Raises ValueError for a version whose noise has not the stated law (OpenDP's issue 2638).
-    """
+    """Import OpenDP, which takes half a second: for exact noise only."""
     version = metadata.version("opendp")
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_OPENDP:
         raise ValueError(

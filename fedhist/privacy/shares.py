@@ -58,8 +58,6 @@ class ShareNoise:
     ``size`` is the scale of the discrete Laplace law, or the std parameter of the discrete
     Gaussian, in steps; 0 is no noise.
 
-    Examples
-    --------
     >>> noise = ShareNoise.calibrated("laplace", sensitivity=4, epsilon=1.0, delta=0.0, honest=80)
     >>> round(noise.std(100) / noise.std(80), 3)
     1.118
@@ -118,10 +116,7 @@ class ShareNoise:
         return self.size / math.sqrt(self.honest)
 
     def law(self, shares: int, step: float = 1.0) -> NoiseLaw:
-        """Law of the sum of so many shares, for predictions.
-
-        More than M shares make more noise, never less privacy.
-        """
+        """Law of the sum of so many shares, for predictions."""
         check_count("shares", shares)
         if self.kind == "laplace":
             return NoiseLaw("discrete-laplace", self.size, step, shape=shares / self.honest)

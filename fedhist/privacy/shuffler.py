@@ -30,18 +30,10 @@ class Shuffling(metaclass=PlainArguments):
 
     A shuffler passes a batch's reports on as a multiset: without ids, nodes, order and times. The
     local protocol below it has a larger epsilon, its own field, which holds against the shuffler.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target, for whoever sees what the shuffler passes on; delta > 0.
-    n_users : int
-        Public: users who are asked.
-    tau : float
-        Largest share of them that may not report; in [0, 0.5), read as the decimal that is written.
-    colluders : int
-        Users of any one batch who may tell the server what they have reported, or who report
-        something made up: that hides nobody, and no count can tell.
+    ``tau`` is the largest share of the users who are asked that may not report, in [0, 0.5), read
+    as the decimal that is written; ``colluders`` are users of any one batch who may tell the server
+    what they have reported, or who report something made up: that hides nobody, and no count can
+    tell.
 
     Privacy
     -------
@@ -49,8 +41,6 @@ class Shuffling(metaclass=PlainArguments):
     is too small is withheld, so the promise never rests on how many happen to report, but it does
     on their reports: all but ``colluders`` of them must be honest and in confidence.
 
-    Examples
-    --------
     >>> trust = Shuffling(1.0, 1e-6, 20_000)
     >>> trust.least(), trust.least(1.0, 20)
     (18000, 757)

@@ -89,8 +89,6 @@ Known = Callable[[float], Hiding]
 def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
     """Bound D(n, q) from above: n - 1 others of whom each is a clone with probability q.
 
-    Examples
-    --------
     >>> alone = clone_delta(1, 0.5, math.log(3), 0.0)
     >>> round(alone, 9)  # total variation of randomized response
     0.5
@@ -163,8 +161,6 @@ def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = Hiding
     (epsilon, delta)-DP per user, replace; rests on the shuffler and on the n reports, not on what
     the others hold.
 
-    Examples
-    --------
     >>> 0.9e-6 < shuffled_delta(100_000, 4.0, 0.1698) < 1.1e-6
     True
     """
@@ -190,8 +186,6 @@ def _by_distance(n: int, distance: float, local: float, epsilon: float) -> float
 def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = Hiding()) -> float:
     """Least epsilon, rounded up, at which :func:`shuffled_delta` is at most delta.
 
-    Examples
-    --------
     >>> round(shuffled_epsilon(100_000, 4.0, 1e-6), 4)
     0.1698
     >>> round(shuffled_epsilon(100_000, 4.0, 1e-6, Hiding(mixes=True)), 4)
@@ -209,8 +203,6 @@ def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = Hiding
 def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) -> float:
     """Largest epsilon_0, rounded down, whose n shuffled reports are (epsilon, delta)-DP.
 
-    Examples
-    --------
     >>> round(calibrate(1.0, 1e-6, 10_000), 2)
     4.8
     >>> round(calibrate(1.0, 1e-6, 10_000, lambda local: Hiding(mixes=True)), 2)

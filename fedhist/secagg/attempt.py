@@ -91,11 +91,7 @@ class Roster:
 
     @classmethod
     def read(cls, fields: Mapping[str, Array], terms: Terms) -> Roster:
-        """Return the roster of a message's fields.
-
-        Refused if sizes differ, nodes do not ascend, or a key comes twice, is not reduced or of
-        small order.
-        """
+        """Return the roster of a message's fields."""
         nodes = indices(fields["members"], terms.parties, "the roster")
         keys, signed = fields["keys"], fields["signed"]
         if len(keys) != len(nodes) or signed.shape not in ((len(nodes), 0), (len(nodes), KEYS)):

@@ -94,10 +94,7 @@ def check_point(node: int, key: bytes) -> None:
 def pair_key(
     private: X25519PrivateKey, public: bytes, session: bytes, one: int, other: int, use: bytes
 ) -> bytes:
-    """Return the key of two nodes for a use, ``b"enc"`` or ``b"pair"``: one from both sides.
-
-    The public key has passed :func:`check_point`; the library, too, refuses those of small order.
-    """
+    """Return the key of two nodes for a use, ``b"enc"`` or ``b"pair"``: one from both sides."""
     agreed = private.exchange(X25519PublicKey.from_public_bytes(public))
     return derive(agreed, context(session, min(one, other), max(one, other)) + use)
 

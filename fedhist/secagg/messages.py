@@ -58,10 +58,7 @@ def seal(kind: str, session: bytes, node: int, **fields: Array) -> Message:
 
 
 def unseal(kind: str, message: Mapping[str, Any], session: bytes, node: int) -> dict[str, Array]:
-    """Return a message's arrays after every check of form; Refused, naming the field, otherwise.
-
-    ``session`` and ``node`` are for whom, or from whom, it must be.
-    """
+    """Return a message's arrays after every check of form; Refused, naming the field, otherwise."""
     layout = LAYOUT[kind]
     if not isinstance(message, Mapping):
         raise Refused(f"{kind}: a {type(message).__name__} is no message")

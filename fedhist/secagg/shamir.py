@@ -37,10 +37,7 @@ def draw(count: int, entropy: Entropy, prime: int = PRIME) -> list[int]:
 def split(
     secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME
 ) -> list[int]:
-    """Return the shares at the points of a secret, given t - 1 uniform coefficients (of x, ...).
-
-    Points are distinct and in [1, prime): the point 0 is the secret.
-    """
+    """Return the shares at the points of a secret, given t - 1 uniform coefficients (of x, ...)."""
     _check_points(points, prime)
     shares = [0] * len(points)
     for coefficient in (*reversed(coefficients), secret):
@@ -49,10 +46,7 @@ def split(
 
 
 def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """Return the weights of Lagrange with which shares at these points add up to the secret.
-
-    Computed once for all secrets that are restored from the same holders.
-    """
+    """Return the weights of Lagrange with which shares at these points add up to the secret."""
     _check_points(points, prime)
     whole = math.prod(points)
     below = [x * math.prod(z - x for z in points if z != x) for x in points]

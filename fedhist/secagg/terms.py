@@ -23,20 +23,12 @@ MOST_DEGREE = 1000
 class Plan:
     """Who masks with how many, and how many shares restore a secret.
 
-    Parameters
-    ----------
-    degree : int
-        k, neighbours of a node; parties - 1 in the complete graph.
-    threshold : int
-        t = floor((P + c) / 2) + 1 for the P = degree + 1 holders of a node's shares and the c
-        most that collude among them. P - c honest holders give either share and c give both, so
-        a server that shows nodes different sets gets P + c < 2 t shares: one secret only.
-    colluders : int
-        c.
-    window : int
-        c', colluders among degree / 2 consecutive places at most: more than these must be present
-        in each, so that those honest among the present are connected. -1 in the complete graph,
-        where they always are.
+    A node has k = ``degree`` neighbours, parties - 1 in the complete graph. t = ``threshold`` is
+    floor((P + c) / 2) + 1 for the P = degree + 1 holders of a node's shares and the c most that
+    collude among them. P - c honest holders give either share and c give both, so a server that
+    shows nodes different sets gets P + c < 2 t shares: one secret only. c' = ``window`` bounds the
+    colluders among degree / 2 consecutive places: more than these must be present in each, so that
+    those honest among the present are connected. -1 in the complete graph, where they always are.
     """
 
     degree: int
@@ -97,7 +89,7 @@ class Terms:
 def plan(parties: int, drop: int, collude: int) -> Plan:
     """Return the complete graph up to 100 parties; beyond, the least even degree that will do.
 
-    If none up to 1000 will, the complete graph of at most 1001 parties.
+    If none up to 1000 will, the complete graph of at most 1001 parties; ValueError for more.
 
     A node's k neighbours are a uniform subset (the order of places is random), so colluders and
     dropouts among them are hypergeometric. Required, with tau = (drop + collude) / parties:
@@ -114,11 +106,6 @@ def plan(parties: int, drop: int, collude: int) -> Plan:
 
     A degree that lacks m is followed by the m-th after it at the soonest: one neighbour more adds
     one to those who survive at most, and takes nothing off the thresholds.
-
-    Raises
-    ------
-    ValueError
-        For more parties than can be planned for.
 
     >>> [plan(n, n // 10, n // 20) for n in (300, 1000)]  # doctest: +NORMALIZE_WHITESPACE
     [Plan(degree=56, threshold=37, colluders=15, window=13),

@@ -391,11 +391,7 @@ class Users(Shard):
 
 
 def join(nodes: Iterable[Users]) -> Users:
-    """Put nodes back together.
-
-    Raises PopulationError if a user id stands on two nodes: its data would be clipped and counted
-    twice.
-    """
+    """Put nodes back together."""
     parts = list(nodes)
     if not parts:
         raise PopulationError("no nodes to join")

@@ -16,23 +16,12 @@ Indptr = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Items:
-    """Item counts of each user in CSR form, each user's items in the byte order of their keys.
+    """Item counts of each user in CSR form, each user's items in the byte order of their keys."""
 
-    Attributes
-    ----------
-    vocabulary : Keys
-        What the item numbers stand for. Local to the data; never sent as it is.
-    indptr : (n + 1,) int64
-    item : (nnz,) uint32
-        Positions in the vocabulary; distinct within a user.
-    count : (nnz,) uint32 or uint64
-        Positive totals: compiled loops rely on it, so that a zero is refused.
-    """
-
-    vocabulary: Keys
+    vocabulary: Keys  # what the item numbers stand for; never sent as it is
     indptr: Indptr
-    item: NDArray[np.unsignedinteger[Any]]
-    count: NDArray[np.unsignedinteger[Any]]
+    item: NDArray[np.unsignedinteger[Any]]  # positions in it, distinct within a user
+    count: NDArray[np.unsignedinteger[Any]]  # positive: compiled loops rely on it
 
     def __post_init__(self) -> None:
         if self.count.min(initial=1) < 1:
@@ -41,15 +30,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Samples:
-    """Real-valued samples of each user, ragged.
-
-    Attributes
-    ----------
-    indptr : (n + 1,) int64
-        User u holds rows ``indptr[u]`` to ``indptr[u + 1]``.
-    values : (total, dimension) float64
-        May hold NaN: a client half maps such a user to the protocol's null record.
-    """
+    """Real-valued samples of each user, ragged: user u holds rows indptr[u] to indptr[u + 1]."""
 
     indptr: Indptr
-    values: NDArray[np.float64]
+    values: NDArray[np.float64]  # (total, dimension); a user with a NaN is the null record

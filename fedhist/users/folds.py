@@ -19,8 +19,6 @@ def fold_of(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
     The salt is public, and another one than that of the cohorts, so that folds and phases do not
     correlate.
 
-    Examples
-    --------
     >>> fold_of(np.arange(5, dtype=np.uint64), 1, 1).tolist()
     [0, 0, 0, 0, 0]
     """

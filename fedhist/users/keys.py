@@ -175,10 +175,7 @@ def user_ids(names: Keys) -> Words:
 
 
 def user_ids_of_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Words:
-    """Hash distinct user names, given as byte offsets and bytes, to public 64-bit user ids.
-
-    PopulationError if two names collide; the two users would share one privacy budget.
-    """
+    """Hash distinct user names, given as byte offsets and bytes, to public 64-bit user ids."""
     ids = np.empty(len(offsets) - 1, dtype=np.uint64)
     hash_bytes_kernel(offsets, data, np.uint64(USER_ID_KEY), ids)
     order = np.argsort(ids, kind="stable")
@@ -207,11 +204,7 @@ def _key_of_salt(salt: int) -> np.uint64:
 
 
 def public_signs(key: int, shape: tuple[int, ...]) -> NDArray[np.int8]:
-    """Expand a public integer key to independent random signs (rotations), int8 in {-1, +1}.
-
-    >>> public_signs(7, (2, 3)).shape
-    (2, 3)
-    """
+    """Expand a public integer key to independent random signs (rotations), int8 in {-1, +1}."""
     n = int(np.prod(shape))
     words = mix64(
         np.uint64(digest64("fedhist.signs", key)) + np.arange(-(-n // 64), dtype=np.uint64)

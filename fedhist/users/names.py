@@ -38,10 +38,7 @@ A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def named(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
-    """Return the names of a column's values, null where there is none, and which cannot be told.
-
-    Raises PopulationError for a type whose values have no one text form.
-    """
+    """Return the names of a column's values, null where there is none, and which cannot be told."""
     x = pl.col(column)
     exact = pl.lit(False)
     if dtype.is_float():
@@ -107,10 +104,7 @@ def agree(one: str, other: str) -> bool:
 
 
 def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
-    """Name Python objects, value by value, as :func:`named` names columns of one type.
-
-    Raises PopulationError, with the row and the value, for what has no name of its own.
-    """
+    """Name Python objects, value by value, as :func:`named` names columns of one type."""
     names: list[str | None] = [None] * len(values)
     rows_of: dict[tuple[type, bool], list[int]] = {}
     for row, v in enumerate(values):
@@ -132,10 +126,7 @@ def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
 
 
 def numbers_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
-    """Write Python objects of a column of numbers as text, which is read as a text table's is.
-
-    Raises PopulationError, with the row and the value, for what is no number and no text.
-    """
+    """Write Python objects of a column of numbers as text, which is read as a text table's is."""
     text: list[str | None] = []
     for row, v in enumerate(values):
         if _absent(v):

@@ -85,11 +85,7 @@ def checked_samples(
     overflow: str | None = None,
     decimal: str = ".",
 ) -> tuple[pl.LazyFrame, list[str]]:
-    """Find the samples and their faults; parameters as in :func:`samples_of_rows`.
-
-    Returns columns user (text), value0, value1, ... (float64), fault (an index into
-    :data:`FAULTS`) and what an error shows, and the names of the columns of values.
-    """
+    """Find the samples and their faults; parameters as in :func:`samples_of_rows`."""
     schema = _require(rows, [user, *value, overflow])
     names = [f"value{k}" for k in range(len(value))]
     who, nobody = named(user, schema[user])
@@ -121,10 +117,7 @@ def _require(rows: pl.LazyFrame, names: list[str | None]) -> Mapping[str, pl.Dat
 
 
 def _number(name: str, dtype: pl.DataType, what: str, decimal: str) -> tuple[pl.Expr, pl.Expr]:
-    """Read numbers, or text that spells them, as float64, and say where nothing is to be read.
-
-    Null both where there is nothing and where text is no number.
-    """
+    """Read numbers, or text that spells them, as float64, and say where nothing is to be read."""
     x = pl.col(name)
     if dtype == pl.String:
         text = x.str.strip_chars()

@@ -189,12 +189,7 @@ class SeededStreams(Streams):
 
 
 class SystemStreams(Streams):
-    """ChaCha20 keystream keyed by system entropy, for real clients. No seed, never repeats.
-
-    Parameters
-    ----------
-    n_users : int
-    """
+    """ChaCha20 keystream keyed by system entropy, for real clients. No seed, never repeats."""
 
     def __init__(self, n_users: int) -> None:
         self.n_users = n_users

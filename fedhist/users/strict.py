@@ -35,10 +35,7 @@ def whole(what: str, values: ArrayLike, stop: int, dtype: DTypeLike = np.int64) 
 
 
 def real(what: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Read real numbers as doubles; an infinity becomes NaN, which makes a record unusable.
-
-    Raises PopulationError for masked or missing values, and what is no real number.
-    """
+    """Read real numbers as doubles; an infinity becomes NaN, which makes a record unusable."""
     x = _plain(what, values)
     if x.dtype.kind == "f" and np.isnan(x).any():
         raise PopulationError(f"{what} must be numbers, got nan: leave out what is missing")

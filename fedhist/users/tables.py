@@ -47,20 +47,11 @@ Column = str | int
 class TableFormat:
     """How a text table is written.
 
-    Parameters
-    ----------
-    separator : str, optional
-        One byte; guessed from the file's extension by default: comma for .csv, tab for .tsv,
-        .tab and .txt, before .gz or .zst if need be. Not used for .parquet.
-    encoding : str, default "utf8"
-        "utf8", "utf8-lossy" (invalid bytes become U+FFFD), or the name of any Python codec.
-        Other encodings than UTF-8 are converted in memory first.
-    header : bool, default True
-        Whether the first row names the columns.
-    quote : str, default '"'
-        Quotation mark around fields; "" for none.
-    decimal : str, default "."
-        Decimal point of numbers that are text: "." or ",".
+    ``separator`` is one byte, by default guessed from the file's extension: comma for .csv, tab for
+    .tsv, .tab and .txt, before .gz or .zst if need be. ``encoding`` is "utf8", "utf8-lossy"
+    (invalid bytes become U+FFFD), or the name of any Python codec: then the file is converted in
+    memory first. ``header``: whether the first row names the columns; ``quote`` marks fields, ""
+    for none; ``decimal`` is the decimal point of numbers that are text.
     """
 
     separator: str | None = None
@@ -180,10 +171,7 @@ def _check_text(path: Path, head: bytes, form: TableFormat) -> None:
 
 
 def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
-    """Read the fields of a text table's first row.
-
-    Raises PopulationError for a damaged or empty file.
-    """
+    """Read the fields of a text table's first row."""
     return _fields(path, _head(path), separator, form)
 
 
@@ -214,14 +202,8 @@ def read_items(
 ) -> tuple[Users, Mapping[str, int]]:
     """Read users' item counts: columns of the user, the item and, if there is one, the count.
 
-    Raises PopulationError for a missing file or column and for bad rows; names the file, the row
-    and the value.
-
-    Returns
-    -------
-    users : Users
-    dropped : mapping of str to int
-        Rows left out, and why.
+    Returns how many rows were left out, and why. PopulationError for a missing file or column and
+    for bad rows; names the file, the row and the value.
     """
     from fedhist.users.frames import items_of_rows
 
@@ -258,10 +240,7 @@ def read_samples(
 
 
 def read_user_ids(path: Path, column: Column, form: TableFormat) -> Words:
-    """Read who stands in a table, whatever else its rows hold or lack: (n,) uint64, increasing.
-
-    Raises PopulationError for a missing file or column, and a table without users.
-    """
+    """Read who stands in a table, whatever else its rows hold or lack: (n,) uint64, increasing."""
     from fedhist.users.frames import ids_of_rows
 
     table = scan_table(path, [column], form)
