@@ -22,10 +22,8 @@ from fedhist.protocols import PoissonCounts
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.histograms.poisson_debiasing import clipped_mean, rate_of_mean
-from server.histograms.unbounded_histogram import KeyRelease
-from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.experiment import Findings, mean_and_error
-from simulations.experiments.unbounded_domain import kept_totals, margins
+from simulations.experiments.unbounded_domain import expected_errors, kept_totals, margins
 from simulations.populations.zipf import Zipf
 from simulations.runs.options import Options
 from simulations.runs.run import execute
@@ -97,8 +95,7 @@ def _unknown_items(findings: Findings) -> None:
             for clip, one in zip(s.clips, every, strict=True):
                 b = clip / e
                 t = clip + b * math.log(clip / (2 * s.delta))
-                law = KeyRelease(b, t, discrete=False, raw_support=True)
-                exact = float(alg3_expected(one.kept, one.truth, law).sum())
+                exact = float(expected_errors(one.kept, one.truth, b, t).sum())
                 own.append(exact / theorem_b1(one, clip, e, t))
                 factor = 12 * (e + math.log(max(s.clips) / (2 * s.delta)))
                 least = one.lost / 2 + float(np.minimum(one.kept, t).sum()) / factor

@@ -16,7 +16,6 @@ from simulations.experiments.unbounded_domain import (
     SYNTHETIC,
     Case,
     Counts,
-    Release,
     Sampled,
     cases,
     choice_of,
@@ -59,7 +58,7 @@ def run(findings: Findings) -> None:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The paper's algorithm or ours on one case: its choice of C, and what that costs.
+    """The paper's algorithm on one case: its choice of C, and what that costs.
 
     ``losses``: (repeats, K); ``probabilities``: (K,); ``runs``: (DRAWS,), losses of whole runs.
     """
@@ -70,13 +69,14 @@ class Algorithm:
     runs: Floats
 
     @classmethod
-    def of(cls, case: Case, release: Release, task: BoundTask, sampled: Sampled,
-           rng: np.random.Generator) -> Algorithm:  # fmt: skip
+    def of(
+        cls, case: Case, task: BoundTask, sampled: Sampled, rng: np.random.Generator
+    ) -> Algorithm:
         """Evaluate the losses over the grid, and run choice, sampling and release."""
         grid, p = np.array(task.grid), choice_of(task, case.users)
         chosen = rng.choice(grid, size=DRAWS, p=p)
-        losses = sampled.losses(release, grid)
-        return cls(task, losses, p, sampled.runs(release, chosen, rng))
+        losses = sampled.losses(case.release, grid)
+        return cls(task, losses, p, sampled.runs(case.release, chosen, rng))
 
     @property
     def best(self) -> tuple[int, Floats]:
@@ -109,29 +109,26 @@ class Row:
 
     case: Case
     paper: Algorithm
-    ours: Algorithm
     quantiles: dict[str, tuple[int, Floats]]
 
     @classmethod
     def of(cls, findings: Findings, case: Case) -> Row:
-        """Sample the users at all thresholds and evaluate both algorithms."""
-        s, releases = findings.settings, case.releases()
+        """Sample the users at all thresholds and evaluate the algorithm."""
+        s, release = findings.settings, case.release
         rng = np.random.default_rng(digest64("table1", findings.seed, case.name))
-        tasks = [r.task(s.epsilon_choice, s.clip_max, s.clip_step) for r in releases]
+        task = release.task(s.epsilon_choice, s.clip_max, s.clip_step)
         levels = np.quantile(margins(case.users)[0], (0.5, 0.9), method="inverted_cdf")
         clips: Counts = np.maximum(levels, 1).astype(np.int64)
-        every = np.unique(np.concatenate([*(t.grid for t in tasks), clips]))
+        every = np.unique(np.concatenate([task.grid, clips]))
         sampled = Sampled.of(case.users, every, s.repeats, rng)
-        paper, ours = (
-            Algorithm.of(case, r, t, sampled, rng) for r, t in zip(releases, tasks, strict=True)
-        )
-        losses = sampled.losses(releases[0], clips).T
+        paper = Algorithm.of(case, task, sampled, rng)
+        losses = sampled.losses(release, clips).T
         quantiles = dict(zip((MEDIAN, Q90), zip(clips.tolist(), losses, strict=True), strict=True))
-        return cls(case, paper, ours, quantiles)
+        return cls(case, paper, quantiles)
 
     def judge_table(self, findings: Findings) -> None:
-        """Judge the paper's four numbers, and its claims for ours."""
-        name, paper, ours = self.case.name, self.paper, self.ours
+        """Judge the paper's four numbers, and its claim."""
+        name, paper = self.case.name, self.paper
         self._printed(findings, BEST, paper.best[1])
         self._printed(findings, PRIVATE, paper.expected)
         for quantity, (_, losses) in self.quantiles.items():
@@ -140,13 +137,10 @@ class Row:
         findings.show(name, f"{PRIVATE} / {BEST}", one / best)
         baseline = min(losses.mean() for _, losses in self.quantiles.values())
         findings.check(name, "private C* / better quantile", one / baseline)
-        findings.check(name, f"{BEST}, ours / paper's", ours.best[1].mean() / best)
-        findings.check(name, f"{PRIVATE}, ours / paper's", ours.expected.mean() / one)
         clips = ", ".join(f"{q} {c}" for q, (c, _) in self.quantiles.items())
         findings.note(
             f"{name}: epsilon {self.case.epsilon:g}; best C {paper.best[0]}, private C* on average "
-            f"{paper.clip:.0f} (ours {ours.clip:.0f}), {clips}; 95 % of the runs with private C* "
-            f"lose {paper.spread}; of ours {ours.spread}"
+            f"{paper.clip:.0f}, {clips}; 95 % of the runs with private C* lose {paper.spread}"
         )
 
     def _printed(self, findings: Findings, quantity: str, losses: Floats) -> None:
@@ -183,14 +177,10 @@ class Row:
     def draw(self, findings: Findings) -> None:
         """Draw loss and bound at every threshold of the grid, and where the choices fall."""
         panel = self.case.name
-        for label, one, style, marker in (
-            ("paper's algorithm", self.paper, "-", "D"),
-            ("ours", self.ours, "--", "s"),
-        ):
-            findings.draw(panel, label, one.task.grid, one.losses.mean(axis=0), style=style)
-            findings.draw(
-                panel, f"private C*, {label}", [one.clip], one.expected.mean(), None, marker
-            )
-        findings.draw(panel, "V (paper's bound)", self.paper.task.grid, self.bound, style=":")
+        grid, losses = self.paper.task.grid, self.paper.losses.mean(axis=0)
+        findings.draw(panel, "expected loss", grid, losses, style="-")
+        expected = self.paper.expected.mean()
+        findings.draw(panel, "private C*", [self.paper.clip], expected, None, "D")
+        findings.draw(panel, "V (paper's bound)", grid, self.bound, style=":")
         for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
             findings.draw(panel, quantity, [c], x.mean(), marker=marker)

@@ -29,8 +29,6 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from server.histograms.bound_choice import BoundTask
-from server.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
-from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.experiment import Findings
 from simulations.populations.base import most_frequent
 
@@ -87,18 +85,42 @@ def kept_totals(users: Users, clips: Counts, rng: np.random.Generator) -> Counts
     return np.cumsum(out.reshape(-1, d)[:-1], axis=0)
 
 
+def expected_errors(kept: Floats, truth: Floats, scale: float, threshold: float) -> Floats:
+    """Compute the expected error of every item, exactly, given what clipping kept of it.
+
+    With y = kept + Z, Z of a Laplace law, the item is released, at |y - truth|, if y reaches the
+    threshold, and costs ``truth`` otherwise.
+
+    ``kept``, ``truth``: (k,) float64, 0 <= kept <= truth. Returns (k,) float64.
+
+    Examples
+    --------
+    >>> expected_errors(np.array([9.0]), np.array([10.0]), 1e-9, 5.0).round(6)
+    array([1.])
+    """
+
+    def short(x: Floats) -> Floats:
+        """E[(x - Z)+]."""
+        return np.maximum(x, 0.0) + 0.5 * scale * np.exp(-np.abs(x) / scale)
+
+    gap, a = truth - kept, threshold - kept
+    tail = 0.5 * np.exp(-np.abs(a) / scale)
+    below = np.where(a >= 0, 1 - tail, tail)
+    beyond = short(-a) + (a - gap) * (1 - below)  # E[Z - gap; Z >= a] where gap < a
+    across = short(gap) + short(-gap) - short(a) - (gap - a) * below
+    return np.asarray(truth * below + np.where(gap >= a, across, beyond))
+
+
 @dataclass(frozen=True)
 class Release:
-    """Algorithm 3 at one budget, at any threshold.
+    """Algorithm 3 as printed at one budget, at any threshold.
 
-    ``printed``: as in the paper: continuous Laplace noise on every item that anybody holds,
-    released above C + (C / epsilon) ln(C / 2 delta). Otherwise ours: integer noise on the items
-    that sampling left, released from the smallest threshold on that is private.
+    Continuous Laplace noise on every item that anybody holds, released above
+    C + (C / epsilon) ln(C / 2 delta).
     """
 
     epsilon: float
     delta: float
-    printed: bool
 
     def level(self, clip: int) -> float:
         """Threshold t(C)."""
@@ -106,34 +128,20 @@ class Release:
 
     def expected(self, clip: int, kept: Counts, totals: Counts) -> float:
         """Return the exact expected l1 error given what sampling kept; both (d,)."""
-        law = KeyRelease(
-            clip / self.epsilon, self.level(clip), not self.printed, raw_support=self.printed
-        )
         held = totals > 0
-        return float(
-            alg3_expected(kept[held].astype(np.float64), totals[held].astype(np.float64), law).sum()
-        )
+        some, truth = kept[held].astype(np.float64), totals[held].astype(np.float64)
+        return float(expected_errors(some, truth, clip / self.epsilon, self.level(clip)).sum())
 
     def measured(self, clip: int, kept: Counts, totals: Counts, rng: np.random.Generator) -> float:
         """Draw the noise once and return the l1 error."""
-        scale, level = clip / self.epsilon, self.level(clip)
-        if self.printed:
-            noisy = kept + rng.laplace(0.0, scale, len(kept))
-            out = np.where((noisy > level) & (totals > 0), noisy, 0.0)
-        else:
-            stop = -math.expm1(-1.0 / scale)
-            drawn = rng.geometric(stop, (2, len(kept)))
-            noisy = kept + drawn[0] - drawn[1]
-            out = np.where((noisy >= level) & (kept > 0), noisy, 0)
+        noisy = kept + rng.laplace(0.0, clip / self.epsilon, len(kept))
+        out = np.where((noisy > self.level(clip)) & (totals > 0), noisy, 0.0)
         return float(np.abs(totals - out).sum())
 
     def task(self, epsilon: float, clip_max: int, clip_step: int) -> BoundTask:
-        """Return the choice of C that belongs to the release: Algorithm 4 as printed, or ours."""
-        budget = epsilon, self.epsilon, self.delta, ADJACENCY
-        if self.printed:
-            return BoundTask(tuple(range(clip_step, clip_max + 1, clip_step)), *budget, clip_max)
-        ours = UnboundedHistogram(1.0, self.delta, method="sample", clip_max=clip_max)
-        return BoundTask(ours.task.grid, *budget)
+        """Return the choice of C that belongs to the release: Algorithm 4 as printed."""
+        grid = tuple(range(clip_step, clip_max + 1, clip_step))
+        return BoundTask(grid, epsilon, self.epsilon, self.delta, ADJACENCY, clip_max)
 
 
 @dataclass(frozen=True)
@@ -214,9 +222,10 @@ class Case:
         """1 / 2n, as in the paper."""
         return 0.5 / len(self.users)
 
-    def releases(self) -> tuple[Release, Release]:
-        """Return the paper's algorithm and ours."""
-        return Release(self.epsilon, self.delta, True), Release(self.epsilon, self.delta, False)
+    @property
+    def release(self) -> Release:
+        """The paper's algorithm."""
+        return Release(self.epsilon, self.delta)
 
 
 def cases(findings: Findings) -> Iterator[Case]:

@@ -19,8 +19,7 @@ from fedhist.protocols import PoissonCounts, UnboundedHistogram
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.histograms.bound_choice import BoundTask
-from simulations.experiments.algorithm3 import alg3_expected
-from simulations.experiments.unbounded_domain import choice_of
+from simulations.experiments.unbounded_domain import choice_of, expected_errors
 from simulations.runtimes.inline import InlinePopulation
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
@@ -180,7 +179,7 @@ def test_the_upper_bound_of_theorem_5_2_leaves_out_rare_items_released_by_chance
     epsilon, delta, clip = 1.0, 1 / 8, 1
     law = UnboundedHistogram(epsilon, delta, clip=clip, mode="paper").release_at(clip)
     one = np.ones(1)
-    loss = float(alg3_expected(one, one, law).sum())
+    loss = float(expected_errors(one, one, law.scale, law.threshold).sum())
     assert loss == pytest.approx(7 / 8 + (1 + math.log(4)) / 8, rel=1e-12)
     task = BoundTask((clip,), 1.0, epsilon, delta, ZERO, printed=clip)
     bound = union_at(table_users([(1,)]), task)[0]

@@ -12,14 +12,13 @@ from small_requests import result_of, small
 
 from fedhist.users.keys import Keys
 from server.distributions.distribution import MECHANISMS
-from server.histograms.unbounded_histogram import KeyRelease
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import clipping_theorems as theorems
 from simulations.experiments import rate_tables as tables
 from simulations.experiments import user_complexity as complexity
-from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.clipping_theorems import Clipped, Rates
 from simulations.experiments.erm_theorems import Problem, erm_rate, erm_users, sco_rate, sco_users
+from simulations.experiments.unbounded_domain import expected_errors
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 5.0])
@@ -28,12 +27,11 @@ def test_the_constants_of_b1_are_those_of_its_proof(epsilon: float) -> None:
     clip, delta = 3, 1e-3
     b = clip / epsilon
     t = clip + b * math.log(clip / (2 * delta))
-    law = KeyRelease(b, t, discrete=False, raw_support=True)
     ratios = []
     for truth in np.unique(np.rint(np.geomspace(1, 40 * t, 60))):
         for kept in {0.0, float(round(truth / 3)), float(truth)}:
             one = Clipped(np.array([kept]), np.array([truth]), truth - kept)
-            exact = float(alg3_expected(one.kept, one.truth, law)[0])
+            exact = float(expected_errors(one.kept, one.truth, b, t)[0])
             ratios.append(exact / theorems.theorem_b1(one, clip, epsilon, t))
     assert 1 / 6 <= min(ratios) < 0.55
     assert 0.7 < max(ratios) <= 1
