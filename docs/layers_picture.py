@@ -28,14 +28,14 @@ def picture() -> str:
         names = layer.split(" | ")
         inner = [list(lines(name, rooms)) for name in names]
         height = 32 + (LINE + 5) * max(map(len, inner))
-        for (x, width), name, found in zip(
+        for (x, width), name, folders in zip(
             columns(EDGE, WIDTH - EDGE, names), names, inner, strict=True
         ):
             drawn.append(box(x, y, width, height, FILLS[min(i, len(FILLS) - 1)]))
             drawn.append(text(x + 10, y + 20, name, 14, "start", "bold"))
             if len(names) == 1:
                 drawn.append(text(x + width - 10, y + 20, said(name), 12, "end"))
-            for row, words in enumerate(found):
+            for row, words in enumerate(folders):
                 for (a, wide), word in zip(
                     columns(x + 12, x + width - 12, words), words, strict=True
                 ):

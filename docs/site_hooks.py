@@ -106,7 +106,7 @@ def public_names() -> str:
 
 def reference() -> list[tuple[str, str]]:
     """Return a page for every package: its modules in the order of their names."""
-    found = []
+    pages = []
     for top in PACKAGES:
         for init in sorted((ROOT / top).rglob("__init__.py")):
             folder = init.parent
@@ -114,11 +114,11 @@ def reference() -> list[tuple[str, str]]:
             modules = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
             blocks = [f"# {package}", f"::: {package}\n    options: {{members: false}}"]
             blocks += [f"::: {package}.{m}" for m in modules]
-            found.append((f"reference/{package}.md", "\n\n".join(blocks) + "\n"))
-    lines = [f"- [`{Path(name).stem}`]({Path(name).name})" for name, _ in found]
-    found.append(("reference/public-names.md", public_names()))
+            pages.append((f"reference/{package}.md", "\n\n".join(blocks) + "\n"))
+    lines = [f"- [`{Path(name).stem}`]({Path(name).name})" for name, _ in pages]
+    pages.append(("reference/public-names.md", public_names()))
     lines.insert(0, "- [Public names, by use](public-names.md)")
-    return [("reference/index.md", "# Reference\n\n" + "\n".join(lines) + "\n"), *found]
+    return [("reference/index.md", "# Reference\n\n" + "\n".join(lines) + "\n"), *pages]
 
 
 class Docstrings(griffe.Extension):
@@ -128,6 +128,6 @@ class Docstrings(griffe.Extension):
         """Rewrite the docstring of one object."""
         if obj.is_alias or obj.docstring is None:
             return
-        text = ROLE.sub(lambda found: f"`{SHORT.sub(r'', found[1])}`", obj.docstring.value)
+        text = ROLE.sub(lambda role: f"`{SHORT.sub(r'', role[1])}`", obj.docstring.value)
         before, title, examples = text.partition(EXAMPLES)  # that section is shown as code anyway
         obj.docstring.value = DOCTEST.sub(r"```pycon\n\g<0>\n```", before) + title + examples

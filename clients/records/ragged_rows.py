@@ -13,8 +13,8 @@ def only_rows(report: Report, *names: str, arrays: tuple[str, ...] = ()) -> Inte
     """Return the bounds of the rows; WireError unless the report holds just these arrays."""
     expected = report.arrays.keys() == set(arrays) and report.ragged.keys() == set(names)
     if not expected or report.indptr is None:
-        found = [*report.arrays, *report.ragged]
-        raise WireError(f"rows of {' and '.join(names)} are expected, got {found}")
+        sent = [*report.arrays, *report.ragged]
+        raise WireError(f"rows of {' and '.join(names)} are expected, got {sent}")
     return report.indptr
 
 

@@ -256,19 +256,19 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         held = min(1.0, max(1.0 - float(shares[-1]), 0.1))  # smaller ones are mostly noise
         return to_sum_zero(shares[:-1] / held)
 
-    def _conclude(self, found: Estimate) -> Estimate:
+    def _conclude(self, coefficients: Estimate) -> Estimate:
         """Compute H q / K, q_0 = 1; the standard errors are those before the projection."""
-        if found.value is None or found.stderr is None:
-            return found
+        if coefficients.value is None or coefficients.stderr is None:
+            return coefficients
         k, K = len(self.domain), self.n_folds + 1
-        p = fwht(np.append(1.0, found.value))[:k] / K
-        stderr = math.sqrt(np.square(found.stderr).sum()) / K
+        p = fwht(np.append(1.0, coefficients.value))[:k] / K
+        stderr = math.sqrt(np.square(coefficients.stderr).sum()) / K
         return Estimate.ok(
             project_simplex(p) if self.project else p,
             stderr=np.full(k, stderr),
             keys=self.domain,
-            public=found.public,
-            warnings=found.warnings,
+            public=coefficients.public,
+            warnings=coefficients.warnings,
         )
 
     @property

@@ -19,14 +19,14 @@ from server.targets.two_points import Sizes, TwoPoints, coins, two_point_bound
 Planned = tuple[float, float]
 
 
-def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
+def sizes_of(held: Held, planned: float, n_users: float = 0.0) -> Sizes:
     """Count users by their numbers of items, those without any left out. NOT PRIVATE.
 
     A planned number above the average held takes its place: one item may stand for the mean of so
     many, and no bound may be above what such users allow. So does a planned number of users.
     """
-    items, users = found.some
-    n, times = float(users.sum()), max(1.0, n_users / max(found.n_users, 1))
+    items, users = held.some
+    n, times = float(users.sum()), max(1.0, n_users / max(held.n_users, 1))
     if not n or items @ users < planned * n:
         one = np.array([float(math.ceil(max(planned * (1 - 1e-9), 1.0)))])
         return Sizes(one, np.array([times * max(n, 1.0)]))

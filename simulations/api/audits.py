@@ -59,8 +59,8 @@ def audit(
     Examples
     --------
     >>> import fedhist as fh
-    >>> found = fh.audit("local-histogram", effort=0.01)
-    >>> found.violated
+    >>> audited = fh.audit("local-histogram", effort=0.01)
+    >>> audited.violated
     False
     """
     for name, number in (("effort", effort), ("alpha", alpha)):

@@ -164,7 +164,7 @@ def compare(
     --------
     >>> import fedhist as fh
     >>> users = fh.Users.from_records({f"u{i}": {"tea": 1 + i % 3} for i in range(50)})
-    >>> found = fh.compare(
+    >>> compared = fh.compare(
     ...     data=users,
     ...     domain=["tea", "rye"],
     ...     protocols=["bounded-histogram"],
@@ -172,7 +172,7 @@ def compare(
     ...     epsilon=1.0,
     ...     seeds=2,
     ... )
-    >>> found.table["protocol"].to_list()[-1]
+    >>> compared.table["protocol"].to_list()[-1]
     'bounded-histogram'
     """
     from simulations.studies.compared import run_study

@@ -87,8 +87,8 @@ def compare(
     compared.print_on(terminal.console)
     terminal.console.print(f"\nwritten to {folder} (NOT PRIVATE)", soft_wrap=True)
     if json_:
-        records = [json.loads(r.to_json()) for r in compared.found.values()]
+        records = [json.loads(r.to_json()) for r in compared.by_key.values()]
         terminal.print_json({**compared.document(), "folder": str(folder), "records": records})
-    if any(r.status == ERROR for r in compared.found.values()):
+    if any(r.status == ERROR for r in compared.by_key.values()):
         terminal.errors.print(f"some cells broke off: fedhist show {folder} --debug says where")
         raise typer.Exit(terminal.RUN_ERROR)

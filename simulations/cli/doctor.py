@@ -137,19 +137,19 @@ def doctor(
     marks = {FAILED: BAD, NOTE: NOTED}
     done = []
 
-    def show(found: Examined) -> None:
-        done.append(found)
-        style = STYLES[marks.get(found.status, GOOD)]
-        terminal.console.print(f"{found.status:8}", style=style, end="")
-        terminal.console.print(f"{found.what}: {found.words}", markup=False, soft_wrap=True)
+    def show(result: Examined) -> None:
+        done.append(result)
+        style = STYLES[marks.get(result.status, GOOD)]
+        terminal.console.print(f"{result.status:8}", style=style, end="")
+        terminal.console.print(f"{result.what}: {result.words}", markup=False, soft_wrap=True)
 
-    for found in examine(Path.cwd()):
-        show(found)
+    for result in examine(Path.cwd()):
+        show(result)
     for name in () if quick else RUNTIMES:
         with terminal.errors.status(f"run, {name}"):
-            found = tiny_run(name)
-        show(found)
-    failed = sum(found.status == FAILED for found in done)
+            result = tiny_run(name)
+        show(result)
+    failed = sum(result.status == FAILED for result in done)
     said = f"{failed} of {len(done)} checks failed" if failed else "fedhist works here"
     terminal.console.print(said)
     if json_:

@@ -1,6 +1,6 @@
 """What an experiment is asked, what it measures, how that is judged, and its file.
 
-An experiment is a TOML file in ``configs`` and one function, ``run(found)`` of the module of its
+An experiment is a TOML file in ``configs`` and one function, ``run(findings)`` of the module of its
 name, which measures and hands each number and curve to :class:`Findings`. The file's tables:
 [experiment] (title, paper; ``users``, what it runs on in words; the axes ``x``, ``y`` and ``log``;
 ``notes`` and ``not_judged``, in which {name} is a setting); [settings] and in it ``quick``, which

@@ -150,8 +150,8 @@ def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None
 
     Examples
     --------
-    >>> found = similar_names(Keys.of(["Tea", "rye", "tea "]), np.array([5.0, 1.0, 2.0]))
-    >>> found.groups, found.events, found.examples
+    >>> alike = similar_names(Keys.of(["Tea", "rye", "tea "]), np.array([5.0, 1.0, 2.0]))
+    >>> alike.groups, alike.events, alike.examples
     (1, 0.25, (('Tea', 'tea '),))
     """
     if _plain(names):

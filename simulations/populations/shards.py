@@ -218,8 +218,8 @@ class InFolder(Shard):
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         parts, held = list[Users](), 0
-        for found in self._parts():
-            part = found
+        for users in self._parts():
+            part = users
             while held + len(part) >= size:
                 parts.append(part.slice(0, size - held))
                 part = part.slice(size - held, len(part))
@@ -228,7 +228,7 @@ class InFolder(Shard):
             if len(part):
                 parts.append(part)
                 held += len(part)
-            del part, found
+            del part, users
         if parts:
             yield _joined(parts)
 

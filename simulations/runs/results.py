@@ -431,10 +431,10 @@ def _diagnostics(finished: Finished) -> list[str]:
 
 def _adversaries(finished: Finished) -> list[str]:
     """Say what adversaries did and what became of it, one line each."""
-    found = finished.outcomes[0].adversaries.items()
+    counted = finished.outcomes[0].adversaries.items()
     return [
         f"{what}: " + ", ".join(f"{n:,} x {why}" for why, n in counts.items())
-        for what, counts in found
+        for what, counts in counted
         if counts
     ]
 

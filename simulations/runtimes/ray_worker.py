@@ -137,7 +137,7 @@ def _answer(node: Node, content: RecordDict, before: NodeMemory) -> Answered:
 _held: dict[str, tuple[str, Any]] = {}
 
 
-def _fetched(kind: str, ref: Any, make: Callable[[Any], Any] = lambda found: found) -> Any:
+def _fetched(kind: str, ref: Any, make: Callable[[Any], Any] = lambda value: value) -> Any:
     """Return an object of Ray's store, or what is made of it; the newest of a kind stays."""
     name = ref.hex()
     if kind not in _held or _held[kind][0] != name:

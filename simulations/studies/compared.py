@@ -56,7 +56,7 @@ class Compared(Shown):
         What was asked, as plain data.
     planned : tuple of Line
         Without records.
-    found : mapping of str to Record
+    by_key : mapping of str to Record
         By the keys of their cells; those that are there.
     """
 
@@ -64,7 +64,7 @@ class Compared(Shown):
 
     about: Mapping[str, Any]
     planned: tuple[Line, ...]
-    found: Mapping[str, Record]
+    by_key: Mapping[str, Record]
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
@@ -86,7 +86,7 @@ class Compared(Shown):
     def lines(self) -> tuple[Line, ...]:
         """Every protocol in every setting, in the order of the table."""
         target, of_target = self.about.get("target", ""), dict[str, list[Record]]()
-        every = {k: self.found[k] for line in self.planned for k in line.keys if k in self.found}
+        every = {k: self.by_key[k] for line in self.planned for k in line.keys if k in self.by_key}
         for key, record in every.items():
             if (record.target, target) == AS_COUNTS:
                 every[key] = record.in_counts()
@@ -109,7 +109,7 @@ class Compared(Shown):
     @property
     def title(self) -> str:
         """What was compared, of which users, at which budget."""
-        done = sum(k in self.found for line in self.planned for k in line.keys)
+        done = sum(k in self.by_key for line in self.planned for k in line.keys)
         total = sum(len(line.keys) for line in self.planned)
         told = "" if done == total else f" ({done:,} of {total:,} cells are done)"
         return f"{self.about['title']}{told}"
@@ -135,7 +135,7 @@ class Compared(Shown):
     def write(self, folder: Path) -> None:
         """Write the study's own files into a folder."""
         whole_file(folder / "study.toml", to_toml(self.about["tables"]))
-        body = "".join(r.to_json() + "\n" for r in self.found.values())
+        body = "".join(r.to_json() + "\n" for r in self.by_key.values())
         whole_file(folder / RECORDS, body)
         whole_file(folder / RESULT, json_text(self.document()))
 

@@ -273,16 +273,16 @@ def excess_of(g: Guarantee, epsilon: float, delta: float) -> str:
 
 
 def _common_truth(
-    comparison: Comparison, found: Sequence[tuple[Contender, Exact]]
+    comparison: Comparison, contenders: Sequence[tuple[Contender, Exact]]
 ) -> tuple[Truth, Exact]:
     """Return what errors are about: as the file says, or what most protocols estimate."""
-    asked, of = comparison.truth, [_estimated(c.protocol) for c, _ in found]
+    asked, of = comparison.truth, [_estimated(c.protocol) for c, _ in contenders]
     able = [i for i, truth in enumerate(of) if asked in (None, truth.value)]
     if not able:
         known = ", ".join(dict.fromkeys(repr(truth.value) for truth in of))
         raise ValueError(f"compare.truth: nobody here estimates {asked!r}, but {known}")
-    most = max(able, key=lambda i: sum(found[i][1].same(other) for _, other in found))
-    return of[most], found[most][1]
+    most = max(able, key=lambda i: sum(contenders[i][1].same(other) for _, other in contenders))
+    return of[most], contenders[most][1]
 
 
 def _estimated(protocol: Protocol) -> Truth:

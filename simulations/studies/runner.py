@@ -117,12 +117,12 @@ def run_all(
     from simulations.runtimes.ray_tasks import on_ray
 
     plugins = sorted({p for cell in cells for p in cell.run.get("plugins", ())})
-    for cell, found in on_ray(_in_worker, cells, workers or None, address, plugins):
-        if isinstance(found, Exception):
-            what = str(found).strip().partition("\n")[0]
-            yield error_record(cell, f"its worker died: {type(found).__name__}: {what}")
+    for cell, result in on_ray(_in_worker, cells, workers or None, address, plugins):
+        if isinstance(result, Exception):
+            what = str(result).strip().partition("\n")[0]
+            yield error_record(cell, f"its worker died: {type(result).__name__}: {what}")
         else:
-            yield Record.from_json(found)
+            yield Record.from_json(result)
 
 
 def _in_worker(cell: Cell) -> str:

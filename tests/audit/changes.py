@@ -69,13 +69,15 @@ def _records(space: Space, adjacency: fh.Adjacency) -> list[Record | None]:
     return [None, *extremes] if adjacency is fh.Adjacency.ADD_REMOVE_USER else extremes
 
 
-def _singles(found: Sequence[Record], space: Space) -> list[Record]:
-    return [r for r in found if (sum(r.values()) if isinstance(space, ItemSpace) else len(r)) == 1]
+def _singles(records: Sequence[Record], space: Space) -> list[Record]:
+    return [
+        r for r in records if (sum(r.values()) if isinstance(space, ItemSpace) else len(r)) == 1
+    ]
 
 
-def _one_of_many(found: Sequence[Record], space: Space) -> list[Record]:
+def _one_of_many(records: Sequence[Record], space: Space) -> list[Record]:
     """Put every item of a record of one beside the same others: those of an example user."""
-    singles = _singles(found, space)
+    singles = _singles(records, space)
     if isinstance(space, ItemSpace):
         most = max(space.seen, key=lambda r: sum(r.values()), default={})
         rest = Counter(most) - Counter(list(most)[:1])

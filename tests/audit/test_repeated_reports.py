@@ -97,13 +97,13 @@ def test_users_change_by_the_law_that_is_stated(change: float, leave: float) -> 
         before = here
 
 
-def found(protocol: fh.Protocol, users: fh.Users, **law: float) -> Repeated:
+def repeated(protocol: fh.Protocol, users: fh.Users, **law: float) -> Repeated:
     return fh.run(protocol, users, seed=3, repeat=law)
 
 
 def test_who_keeps_a_record_sends_one_report() -> None:
     users = holding([0] * 500 + [1] * 300 + [2] * 200)
-    fresh, kept = found(ORACLE, users, times=4).ways
+    fresh, kept = repeated(ORACLE, users, times=4).ways
     assert len(set(kept.errors)) == 1
     assert len(set(fresh.errors)) == 4
     assert (kept.most, kept.mean) == ([1.0] * 4, [1.0] * 4)
@@ -114,7 +114,7 @@ def test_who_keeps_a_record_sends_one_report() -> None:
         options = Options(seed=3, fold=fold, memoize=memoize)
         same = execute(ORACLE, users, options).estimate.needed(sent) == kept.estimates[0]
         assert same.all() == memoize
-    _, kept = found(ORACLE, users, times=4, leave=1.0).ways
+    _, kept = repeated(ORACLE, users, times=4, leave=1.0).ways
     assert kept.most == [1.0] * 4
 
 
@@ -130,7 +130,7 @@ def test_a_user_who_changes_changes_nobody_else() -> None:
 def test_central_releases_are_composed_by_the_ledger() -> None:
     users = fh.population("zipf", n_users=300, d=5).load().users
     protocol = BoundedHistogram(domain=users.vocabulary, clip=5.0, epsilon=0.5, delta=1e-6)
-    shown = found(protocol, users, times=20, change=0.1)
+    shown = repeated(protocol, users, times=20, change=0.1)
     (fresh,) = shown.ways
     rho = fh.run(protocol, users, seed=1).ledger.entries[0].release.rho
     assert shown.delta == pytest.approx(20e-6)

@@ -73,17 +73,17 @@ def test_maximal_gain_of_a_vote() -> None:
     query.check(best)
     rest = take_rows(report, np.arange(1, n))
 
-    def found(word: int) -> np.ndarray:
+    def signs(word: int) -> np.ndarray:
         votes = np.concatenate((rest.arrays["votes"], np.array([[word]], np.uint64)))
         return query.frequencies(query.fold(fh.Report(users.ids, {"votes": votes})))[0]
 
     def lead(f: np.ndarray) -> float:
         return float(f[3] - np.delete(f, 3).sum())
 
-    leads = [lead(found(w)) for w in range(32)]
+    leads = [lead(signs(w)) for w in range(32)]
     assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
     tau = fh.UnaryChannel(1.0).tau
-    assert math.isclose(found(8)[3] - found(0)[3], 1 / (n * tau), rel_tol=1e-9)
+    assert math.isclose(signs(8)[3] - signs(0)[3], 1 / (n * tau), rel_tol=1e-9)
 
 
 # -- robust estimators -------------------------------------------------------------------------

@@ -411,7 +411,7 @@ class Problem:
                 raise ValueError(f"nobody takes protocol.{key} = {value}: {why}")
         return pairs
 
-    def _measured(self, found: list[tuple[Candidate, Protocol]]) -> tuple[Measure, list[Candidate]]:
+    def _measured(self, pairs: list[tuple[Candidate, Protocol]]) -> tuple[Measure, list[Candidate]]:
         """Settle the truth and the loss, and drop who answers about another truth.
 
         The truth is that of a protocol which estimates what is asked. Of items every protocol is
@@ -419,12 +419,12 @@ class Problem:
         """
         q = self.question
         asked = Truth.TOTAL if q.target == "histogram" else Truth.AVERAGE_OF_USERS
-        if found and not any(asked is p.estimates for _, p in found):
-            asked = found[0][1].estimates
-        found = sorted(found, key=lambda item: item[1].estimates is not asked)
+        if pairs and not any(asked is p.estimates for _, p in pairs):
+            asked = pairs[0][1].estimates
+        pairs = sorted(pairs, key=lambda item: item[1].estimates is not asked)
         exact, loss, taken = None, display_of(q.target).loss, list[Candidate]()
         own = dict[str, Exact | str]()
-        for c, protocol in found:
+        for c, protocol in pairs:
             if protocol.name not in own:
                 try:
                     own[protocol.name] = whole = Exact.of(protocol, self.known(protocol))

@@ -409,11 +409,11 @@ def _trial(
     return Trial(x, c, stated(mean), low, high, expected.error, len(losses), exact=exact)
 
 
-def _no_worse(found: Sequence[Finding], *, solved: bool) -> list[Finding]:
+def _no_worse(findings: Sequence[Finding], *, solved: bool) -> list[Finding]:
     """Give each level the best answer of those of less trust: whoever trusts may run it as well."""
     out: list[Finding] = []
     best: Finding | None = None
-    for f in reversed(found):
+    for f in reversed(findings):
         if best is not None and _value(best, solved) < _value(f, solved):
             trials = (*f.trials, *best.trials)
             f = replace(best, level=f.level, trials=trials, searched=f.searched | best.searched)

@@ -29,9 +29,9 @@ def streams(users: fh.Users, seed: int = 1) -> fh.SeededStreams:
     return fh.SeededStreams(users.ids, seed, "draws")
 
 
-def assert_law(found: Counter[object], law: dict[object, float]) -> None:
-    assert found.keys() <= law.keys()
-    assert p_value([found[k] for k in law], [p * N for p in law.values()]) > RARE
+def assert_law(counts: Counter[object], law: dict[object, float]) -> None:
+    assert counts.keys() <= law.keys()
+    assert p_value([counts[k] for k in law], [p * N for p in law.values()]) > RARE
 
 
 def records(users: fh.Users) -> list[tuple[object, ...]]:
