@@ -81,7 +81,8 @@ class MaskedSum:
         asked = list(nodes)
         line = self.journal.find("masked", self.round_index)
         try:
-            self._recall()
+            for kept in self.journal.lines("seated", self.round_index):  # the last one counts
+                self._flower = {int(place): flower for place, flower in kept["places"].items()}
             if line is None:
                 self._seat(asked)
                 attempt = self._begin()
@@ -95,11 +96,6 @@ class MaskedSum:
         return Collected(total, len(present), self._bytes, dict(+self.dropped), self._last)
 
     # -- rounds 1 to 3 -------------------------------------------------------------------------
-
-    def _recall(self) -> None:
-        """Take the places of the nodes from the journal, if an attempt was begun before."""
-        for line in self.journal.lines("seated", self.round_index):  # the last one counts
-            self._flower = {int(place): flower for place, flower in line["places"].items()}
 
     def _seat(self, nodes: list[int]) -> None:
         """Give every node a place, by the rank of its Flower id, and write it down.

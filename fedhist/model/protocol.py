@@ -300,6 +300,10 @@ class Protocol(ABC, metaclass=PlainArguments):
         known = measured(self, users) if known is None else known
         if known.support is not None:
             value = estimate.over(known.support, invented=self.invents).needed(self.name)
+        return self.loss_in(value, known, truth)
+
+    def loss_in(self, value: Array, known: Facts, truth: Array | None) -> float:
+        """Measure values against a truth, or what is known of the users: by :meth:`loss`."""
         return self.loss(value, known.truth if truth is None else truth)
 
     # -- evaluation. NOT PRIVATE: of a known population, from its records or from sums over them

@@ -1,8 +1,5 @@
 """Means under local privacy as they are taken today: one noisy report over the whole range.
 
-The baseline of the two-round procedures: its cost does not fall with the number of samples per
-user.
-
 References
 ----------
 .. [1] Duchi, Jordan & Wainwright, "Minimax optimal procedures for locally private estimation",
@@ -25,7 +22,7 @@ from clients.localize.queries import ClippedMean
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_ends, check_integer
+from fedhist.base.checks import check_choice, check_ends, check_integer, check_within
 from fedhist.base.text import warned
 from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel
@@ -119,9 +116,8 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         check_integer("n_users", self.n_users, 1 << 32)
         check_choice("kind", self.kind, (*CHANNELS, "auto"))
         check_choice("method", self.method, get_args(Method))
-        size = self.samples_per_user
-        if size is not None and not 1 <= size < math.inf:
-            raise ValueError(f"samples_per_user must be a number of at least 1, got {size!r}")
+        if self.samples_per_user is not None:
+            check_within("samples_per_user", self.samples_per_user, 1, math.inf, "[)")
         check_ends(self.low, self.high)
         Cohort(self.salt)
         _ = self.query

@@ -1,9 +1,5 @@
 """Density of samples on [0, 1] with a trusted server: noise on the users' trigonometric means.
 
-What the local protocol of arXiv 2405.11923, Section 5, is compared with. Every user sends all its
-coefficients exactly; the points that it can send lie on and inside a closed curve, whose diameter
-says how much noise hides one user.
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local

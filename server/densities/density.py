@@ -1,11 +1,7 @@
 """Density of samples on [0, 1] under user-level local differential privacy.
 
 The coefficients of the density in a cosine basis are the mean of a vector that each user has; the
-users report it whole, in stages, see :mod:`server.centred`. The first of them tell the
-bin of one sample instead, where that says more.
-
-Or by folds [1]_: the users are split, one fold for each coefficient of the Fourier series, and a
-user votes on, or reports about, the one of its fold only, in two rounds.
+users report it whole, in stages (:mod:`server.centred`), or by folds, a coefficient each [1]_.
 
 References
 ----------
@@ -287,13 +283,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
 
 def density_of(estimate: Estimate) -> GridDensity:
-    """Make a function of what :class:`Density` returned: constant on the grid's cells.
-
-    Raises
-    ------
-    ValueError
-        If the estimate has no value.
-    """
+    """Make a function of what :class:`Density` returned; ValueError if it has no value."""
     if estimate.value is None:
         raise ValueError(f"an estimate with a value is needed, got {estimate.status}")
     return GridDensity(estimate.value)

@@ -152,15 +152,8 @@ def shrink_by_decay(theta: ArrayLike, stderr: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class GridDensity:
-    """A function on [0, 1] that is constant on cells of equal width.
+    """A function on [0, 1] with ``values`` on cells of equal width.
 
-    Parameters
-    ----------
-    values : (n_cells,) float64
-        Its value on each cell.
-
-    Examples
-    --------
     >>> f = GridDensity(np.array([0.5, 1.5]))
     >>> f.evaluate([0.0, 0.6, 1.0]).tolist(), f.integrate(0.25, 0.75)
     ([0.5, 1.5, 1.5], 0.5)

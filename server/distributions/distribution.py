@@ -1,10 +1,5 @@
 """Learn a discrete distribution from users with m samples each, under central privacy [1]_.
 
-Several ways behind one protocol: noise on counts, on one item per user, or on who has which symbol
-at all; private selection among binomial hypotheses, where users are alike; and offsets from a
-centre, where they need not be. What privacy costs then falls with m as m^(-1/2), where with noise
-on counts it does not fall at all. Public numbers say which is best.
-
 References
 ----------
 .. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
@@ -17,13 +12,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from clients.bounding.sampling import MOST_TOKENS
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_integer, check_within
 from fedhist.base.errors import nearest
 from fedhist.base.text import warned
 from fedhist.model.protocol import Estimate, Script
@@ -50,22 +44,20 @@ from server.targets.sample_sizes import PlannedUsers
 from server.targets.simplex import project_simplex
 from server.trust.central import Central
 
-MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
-    {
-        mechanism.name: mechanism
-        for mechanism in (
-            LAPLACE,
-            Additive("gaussian", gaussian=True),
-            Additive("one-item", "one-item"),
-            Additive("presence", "presence", gaussian=True),
-            Additive("presence-laplace", "presence"),
-            Selection("ks"),
-            Selection("phs", PHS),
-            Selection("sparse"),
-            Centred("centred"),
-        )
-    }
-)
+MECHANISMS: Mapping[str, Mechanism] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        LAPLACE,
+        Additive("gaussian", gaussian=True),
+        Additive("one-item", "one-item"),
+        Additive("presence", "presence", gaussian=True),
+        Additive("presence-laplace", "presence"),
+        Selection("ks"),
+        Selection("phs", PHS),
+        Selection("sparse"),
+        Centred("centred"),
+    )
+}
 """Every mechanism, by name: counts and one item [1, Lemma 1], presence [1, Algorithm 4], selection
 in one stage [1, Algorithm 3] and in two [1, Algorithm 5], and the average of any users."""
 
@@ -163,8 +155,7 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
         check_domain(self.domain)
         check_integer("samples_per_user", self.samples_per_user, MOST_TOKENS)
         check_integer("n_users", self.n_users, 1 << 32)
-        if not 1 / len(self.domain) <= self.p_max <= 1:
-            raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
+        check_within("p_max", self.p_max, 1 / len(self.domain), 1)
         self.check_mode()
         self.check_integers(self.discrete)
         if self.mechanism != "auto":

@@ -1,13 +1,8 @@
 """Learn a discrete distribution under user-level local differential privacy.
 
-It is the local companion of ``distribution``: target and loss are the same. A user's shares, less
-1 / k each, are a vector of k - 1 coordinates in an orthonormal basis. By default users report it in
-stages around what earlier users have found (:mod:`server.centred`), the first ones one
-item where that says more.
-
-By folds, the Hadamard transform of the distribution is a vector of means in [-1, 1]. The users are
-split into folds, one for each row but the first, which is known; a user votes on, or reports about,
-the row of its fold only, as in the localize-then-refine procedure [1]_.
+A user's shares, less 1 / k each, are a vector of k - 1 coordinates in an orthonormal basis, which
+users report in stages (:mod:`server.centred`). By folds, the Hadamard transform of the distribution
+is a vector of means in [-1, 1]: a user votes on, or reports about, the row of its fold [1]_.
 
 References
 ----------

@@ -1,22 +1,18 @@
 """Appendix E: one distribution behind users with different numbers of samples, in two rounds [1]_.
 
 The first finds m-hat, a power of two near the median number of samples, and s-hat, the number of
-users with as many. In the second these users draw m-hat of their samples each, without replacement,
-and the others send the all-zero row. The distribution is learned as if there were s-hat users with
-m-hat samples, from the numbers of users that hold each symbol (presence) or hold it more than t
-times (selection): C(t) = s-hat - #{u : N_i(u) > t}, which one user moves by at most 1, and for at
-most min(k, 2 m-hat) symbols.
+users with as many. In the second these users draw m-hat of their samples each, and the others send
+the all-zero row. The distribution is learned from the numbers of users that hold each symbol
+(presence) or hold it more than t times (selection): C(t) = s-hat - #{u : N_i(u) > t}, which one
+user moves by at most 1, and for at most min(k, 2 m-hat) symbols.
 
-The paper finds m-hat from noise on every class of sizes
-(:mod:`server.printed.ragged_distribution`). Here the exponential mechanism chooses the
-class, and one count alone gets noise. With c_j users of 2^j samples or more, class j is scored by
-the distance of s / 2 from the interval [c_{j + 1}, c_j]. The distance of s / 2 from c_j itself
-would not do: where all users have alike sizes every c_j is 0 or s, and all classes score the same.
+The paper finds m-hat from noise on every class of sizes (:mod:`server.printed`). Here the
+exponential mechanism chooses the class, and one count alone gets noise. With c_j users of
+2^j samples or more, class j is scored by the distance of s / 2 from the interval [c_{j + 1}, c_j].
 
 Corrected against the paper: sums of presence indicators in place of zero indicators, of which a
 user who drops below m-hat changes up to k - 1 and not min(k, m-hat); and all counts are divided by
-the released s-hat (the text has two definitions of tau-hat, one with the exact number, under which
-the scores' sensitivity is not 1).
+the released s-hat (with the exact number the scores' sensitivity is not 1).
 
 References
 ----------

@@ -1,13 +1,5 @@
 """A discrete distribution from users with different numbers of samples (central).
 
-The average of the users' own distributions, by noise on their shares ("frequencies", the default)
-or by offsets from a centre ("centred"): neither assumes anything of the users, all of them count,
-and each counts the same.
-
-Or, where all users draw from one distribution, Appendix E in two round trips
-(:mod:`server.distributions.median_size`): presence or selection of the samples of the
-users who have at least about the median number.
-
 References
 ----------
 .. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level

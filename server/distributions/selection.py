@@ -1,10 +1,5 @@
 """Mechanisms that select a binomial hypothesis for every symbol by the exponential mechanism [1]_.
 
-The number of times that a user holds symbol i is Bin(m, p_i). From how many users hold it at most
-t times, public hypotheses Bin(m, p) are scored (:mod:`server.distributions.binomial_scores`), and
-one is drawn with probability ~ exp(epsilon score / 2). What privacy costs then falls with m like
-the sampling error does, which noise on counts does not.
-
 One user changes the scores of at most q = min(k, 2m) symbols, by at most 1 each. A selection has
 bounded range, epsilon^2 / 8 in zCDP, so each symbol gets sqrt(8 rho / q). Corrected against the
 paper: its budgets are for a minimum with m in place of 2m, and still spend a small part of what

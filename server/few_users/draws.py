@@ -281,11 +281,8 @@ def release_draws(server: Curator, rows: Floats, plan: FewUsersPlan, salt: int =
     part_delta-approximate part_epsilon^2/8-zCDP; all of them read all users. The rotation and the
     choice of coordinates are the same for all data.
 
-    Error
-    -----
-    "blocks": K draws of dimension D / K around r / sqrt(K) give lam r sqrt(D / K) in all; any
-    garbage bucket fails the whole. "boosted": the coordinate-wise median of the runs that returned
-    points, where at least 3/5 did. (The paper's listing takes the median over the buckets too.)
+    "blocks": any garbage bucket fails the whole. "boosted": the coordinate-wise median of the runs
+    that returned points, where at least 3/5 did. (The paper takes it over the buckets too.)
     """
     if plan.method == "blocks":
         rotation = Rotation(plan.dimension, salt)
@@ -347,13 +344,7 @@ def release_large_n(server: Curator, rows: Floats, plan: FewUsersPlan, salt: int
     for the mean. Replacing a user moves the number of users on one side of a bin by 1 at most, in
     each of D coordinates: D exponential mechanisms of bounded range, each epsilon^2 / 8-zCDP. Rows
     are clipped to 1.6 r around the released centre, so that the sum moves by at most 3.2 r in l2;
-    on a grid with discrete Gaussian noise.
-
-    Error
-    -----
-    r sqrt(1/n + 3.2^2 d / (1.4 rho n^2)) around the common mean, and in few dimensions what the
-    clip takes away (:func:`server.few_users.plan.clip_bias`); an l2 clip, where the paper
-    winsorizes every coordinate and loses sqrt(log dn).
+    on a grid with discrete Gaussian noise. (The paper winsorizes every coordinate.)
     """
     rotation = Rotation(plan.dimension, salt)
     turned = rotation.turn(rows)

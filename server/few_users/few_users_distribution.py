@@ -17,6 +17,7 @@ import numpy as np
 
 from clients.few_users.queries import UserShares
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_within
 from fedhist.base.errors import PopulationError
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
@@ -73,8 +74,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        if not 1 <= self.samples_per_user < math.inf:
-            raise ValueError(f"samples_per_user must be at least 1, got {self.samples_per_user}")
+        check_within("samples_per_user", self.samples_per_user, 1, math.inf, "[)")
         _ = self.query
         super().__post_init__()
 

@@ -1,9 +1,5 @@
 """Means from few users with a trusted server: one round, one release [1]_.
 
-Each user sends the mean of its own samples. The users' means lie within a typical distance r of the
-common mean, r falling as 1 / sqrt(samples per user); a private point close to most of them is the
-estimate. How many users that takes does not grow with the dimension.
-
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
@@ -24,6 +20,7 @@ from clients.few_users.queries import UserMeans
 from clients.records.functionals import samples_of
 from clients.records.user_rows import shorten, user_points
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_size, check_within
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L2, l2
@@ -257,12 +254,10 @@ class FewUsersMean(MeanTarget, FewUsers):
                 f"{self.radius}, sample_radius = {both[0]}, samples_per_user = {both[1]}"
             )
         for what in ("radius", "sample_radius", "box"):
-            x = getattr(self, what)
-            if x is not None and not 0 < x < math.inf:
-                raise ValueError(f"{what} must be positive and finite, got {x}")
-        m = self.samples_per_user
-        if m is not None and not 1 <= m < math.inf:
-            raise ValueError(f"samples_per_user must be at least 1, got {m}")
+            if getattr(self, what) is not None:
+                check_size(what, getattr(self, what))
+        if self.samples_per_user is not None:
+            check_within("samples_per_user", self.samples_per_user, 1, math.inf, "[)")
         super().__post_init__()
         _ = self.query
 

@@ -1,9 +1,7 @@
 """Histogram over a public domain whose clipping threshold is chosen privately (central) [1]_.
 
-A first part of the script chooses the threshold C by one of several rules, from how much users
-contribute; the release is then that of :mod:`server.histograms.bounded_histogram` at
-that C. One run, one ledger. Corrected against the paper: noise fits the declared adjacency, and the
-range of C is public (the paper's: up to the largest contribution in the data).
+Corrected against the paper: noise fits the declared adjacency, and the range of C is public (the
+paper's: up to the largest contribution in the data).
 
 References
 ----------
@@ -23,7 +21,7 @@ import numpy as np
 
 from clients.histograms.contributions import NORM_STEPS, NormHistogram
 from clients.histograms.queries import ClippedCounts
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
@@ -154,14 +152,11 @@ class AdaptiveHistogram(DomainHistogram, Central):
             raise ValueError("Gaussian noise needs delta > 0, got 0")
         if self.rule.needs_delta and not self.delta:
             raise ValueError(f"the rule {self.threshold!r} needs delta > 0, got 0")
-        if not 0 < self.clip_min <= self.clip_max < math.inf:
-            raise ValueError(
-                "clip_min and clip_max must be positive, finite and in this order, got "
-                f"{self.clip_min} and {self.clip_max}"
-            )
+        check_within("clip_max", self.clip_max, 0, math.inf, "()")
+        check_within("clip_min", self.clip_min, 0, self.clip_max, "(]")
         _ = self.at(self.clip_min, self.norm)
-        if self.sparsity is not None and not 1 <= self.sparsity <= len(self.domain):
-            raise ValueError(f"sparsity must lie in [1, {len(self.domain)}], got {self.sparsity}")
+        if self.sparsity is not None:
+            check_within("sparsity", self.sparsity, 1, len(self.domain))
         for name in ("n_users", "steps"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))

@@ -1,8 +1,7 @@
 """Histogram over a public domain: clip every user, add up, add noise (central) [1]_.
 
-Users scale their counts into a norm ball of radius C, a trusted server adds the vectors and
-releases the sum with noise in proportion to C. Corrected against the paper: noise is calibrated to
-the adjacency that is declared (the paper declares replacement and calibrates for zeroing out).
+Corrected against the paper: noise is calibrated to the adjacency that is declared (the paper
+declares replacement and calibrates for zeroing out).
 
 References
 ----------

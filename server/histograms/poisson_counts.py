@@ -1,20 +1,13 @@
 """Counts of a few items, clipped per item and debiased for Poisson data (central) [1]_.
 
-Each user sends min(N, C) for every item; the server adds noise in proportion to C and inverts the
-mean of a clipped Poisson count. Where the users' counts are Poisson with similar rates, this takes
-back what clipping took, so that a small C costs little.
-
 Corrected against the paper: the variance of its Laplace noise is 2 (C / n epsilon)^2, not
 (C / n epsilon)^2 (eq. (16), (17), (19), (22)); and its private rank 1 / epsilon lies below the rank
-error of any mechanism with a small budget. The debiasing keeps off totals that no Poisson counts
-explain (:mod:`server.histograms.poisson_debiasing`).
+error of any mechanism with a small budget: it is found in the empty tail, at a C far above every
+count. The debiasing keeps off totals that no Poisson counts explain
+(:mod:`server.histograms.poisson_debiasing`).
 
-How C is chosen
----------------
-Clipping at C costs as much as noise where 1 / epsilon users exceed C, the "top 1 / epsilon count"
-[1, appendix C.4]: looked for as it stands, it is found in the empty tail, at a C far above every
-count. "quantile" raises the rank by the error of the mechanism, 2 ln(K / 0.02) / epsilon'. So many
-users exceed C then that clipping errs far more than noise does: where counts are Poisson, debiasing
+"quantile" raises the rank by the error of the mechanism, 2 ln(K / 0.02) / epsilon'. So many users
+exceed C then that clipping errs far more than noise does: where counts are Poisson, debiasing
 repairs that; where a few users hold much, nothing does. "excess" keeps the rank and counts users
 beyond it, with weights that fall with C before any data.
 
@@ -36,7 +29,7 @@ import numpy as np
 from clients.histograms.contributions import NormHistogram
 from clients.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.text import warned
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -162,11 +155,8 @@ class PoissonCounts(DomainHistogram, Central):
             if self.clip is not None:
                 raise ValueError(f"clip is given: epsilon_choice buys nothing, got {self.clip}")
             check_budget(self.epsilon_choice)
-            if not self.epsilon_choice < self.epsilon and not math.isinf(self.epsilon):
-                raise ValueError(
-                    f"epsilon_choice must lie below epsilon = {self.epsilon}, "
-                    f"got {self.epsilon_choice}"
-                )
+            if not math.isinf(self.epsilon):
+                check_within("epsilon_choice", self.epsilon_choice, 0, self.epsilon, "()")
         self.check_integers(self.discrete)
         if self.trust is not None and self.clip is None:
             raise ValueError("clip is chosen by exact scores: under aggregate trust give clip")
@@ -188,10 +178,9 @@ class PoissonCounts(DomainHistogram, Central):
         """Epsilon of the choice of C (0: none is made) and of the release.
 
         A C that is 50 times too small is as likely before any data as 50^3 of the right size; k
-        users beyond it make it e^(epsilon' k) times less likely. So epsilon' n / 200 of 3 ln 50,
-        and the slack, sees one user in 200. Of few users a quarter of epsilon: exact mixtures over
-        40 settings of up to 2,000 err alike within 10 % for 0.2 to 0.3, and for less up to 7 times
-        as much where one user in twenty has fifty times as many as the others.
+        users beyond it make it e^(epsilon' k) times less likely: 3 ln 50 and the slack see one user
+        in 200. Of few users a quarter of epsilon: 0.2 to 0.3 err alike within 10 %, less up to 7
+        times as much.
         """
         if not self._chooses:
             return 0.0, self.epsilon

@@ -1,8 +1,5 @@
 """The clipping threshold C*, computed from the private data: NOT PRIVATE.
 
-It minimises a bound on the expected l1 error of a clipped histogram with noise in proportion to the
-threshold C, computed WITH the private data: how good a threshold could have been.
-
 References
 ----------
 .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under user-level

@@ -1,13 +1,9 @@
 """Histogram over unknown keys (central) [1]_.
 
-Nobody lists the items beforehand. By default a first release, of a part of epsilon and all of
-delta, says which items appear (:mod:`server.session.weighted_keys`), and a second one counts those
-with Laplace noise and a clip of its own; that is the project's own. The paper's way is one release:
-users keep at most C of their tokens at random, a trusted server adds them up, puts noise on the
-items that were sent, and releases those that reach a threshold so high that an item of one user
-alone hardly ever does. C is public, or chosen privately first. Its noise is in proportion to C, and
-so is the count that a key needs to appear: with keys first a user of many items adds as much as one
-of a few.
+By default a first release says which items appear (:mod:`server.session.weighted_keys`), and a
+second one counts those with a clip of its own; that is the project's own. The paper's way is one
+release of samples of the users' tokens, whose noise is in proportion to the clip C, and so is the
+count that a key needs to appear.
 
 Corrected against the paper: noise goes on the items that were SENT. The paper puts it on all that
 any user has; an item that clipping took away may then appear, with a chance of its own, so that a
@@ -31,7 +27,7 @@ import numpy as np
 
 from clients.histograms.key_queries import WEIGHT, DistinctKeys, RandomClip, SizeCurves
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -167,11 +163,11 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
             raise ValueError(f'epsilon_keys is for method = "keys", got {self.epsilon_keys}')
         if self.epsilon_choice is not None:
             check_budget(self.epsilon_choice)
-            most, got = self.epsilon, self.epsilon_choice
             if self.clip is not None:
+                got = self.epsilon_choice
                 raise ValueError(f"a clip that is given needs no epsilon_choice, got {got}")
-            if got >= most and not math.isinf(most):
-                raise ValueError(f"epsilon_choice must lie below epsilon = {most}, got {got}")
+            if not math.isinf(self.epsilon):
+                check_within("epsilon_choice", self.epsilon_choice, 0, self.epsilon, "()")
         if self.clip is not None:
             RandomClip(self.clip)
         elif not self.task.grid:
@@ -185,9 +181,8 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
         for name, usual in (("clip", None), ("threshold", None), ("mode", "default")):
             if getattr(self, name) != usual:
                 raise ValueError(f'{name} = {getattr(self, name)!r} is for method = "sample"')
-        spent = self.epsilon_keys
-        if spent is not None and not (0 < spent < self.epsilon or math.isinf(self.epsilon)):
-            raise ValueError(f"epsilon_keys must lie in (0, epsilon = {self.epsilon}), got {spent}")
+        if self.epsilon_keys is not None and not math.isinf(self.epsilon):
+            check_within("epsilon_keys", self.epsilon_keys, 0, self.epsilon, "()")
         _ = self.first, self.second(Keys.range(1))
 
     # -- budgets and guarantees ------------------------------------------------------------------

@@ -1,8 +1,5 @@
 """Localize, then refine: the script that every fold-wise local estimator shares.
 
-Some users of each fold vote for the bin of their scalar; the others report it clipped to the
-short interval around their fold's winning bins. Each user answers one query only.
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
@@ -45,23 +42,15 @@ from server.trust.shuffles import Batch, Shuffles
 
 
 class FoldProtocol(Shuffles, PlannedSizes):
-    """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields.
-
-    Class attributes
-    ----------------
-    neighbours : bool
-        Whether a user votes for the bins beside its own as well.
-    clips : bool
-        Whether a fold's average is clipped to its interval.
-    """
+    """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields."""
 
     epsilon: float
     n_users: int
     samples_per_user: float
     kind: str
     salt: int
-    neighbours: ClassVar[bool] = False
-    clips: ClassVar[bool] = True
+    neighbours: ClassVar[bool] = False  # whether a user votes for the bins beside its own as well
+    clips: ClassVar[bool] = True  # whether a fold's average is clipped to its interval
     report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", ("onebit", "piecewise"))
 
     @property
@@ -115,13 +104,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """Voters and reporters of every fold, as they are planned.
-
-        Raises
-        ------
-        ValueError
-            Where vectors are reported.
-        """
+        """Voters and reporters of every fold, as planned; ValueError where vectors are reported."""
         if not self.uses_folds:
             raise ValueError(
                 f"{self.name}: vectors are reported by points that belong to a user's id, which a "
@@ -150,9 +133,8 @@ class FoldProtocol(Shuffles, PlannedSizes):
     ) -> Generator[Query, Summary, Estimate]:
         """Ask the users whose hash is ``lo`` or more: vote, find the windows, refine.
 
-        ``plan`` is that of one fold, for n_users (1 - lo) / k users. The value has an entry for
-        every fold, in the units of the functional: the middle of its interval, with an infinite
-        standard error, where nobody reported. Fails where nobody voted or nobody reported at all.
+        ``plan`` is that of one fold. The value has an entry for every fold: the middle of its
+        interval, with an infinite standard error, where nobody reported.
 
         Privacy
         -------

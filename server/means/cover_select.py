@@ -1,8 +1,5 @@
 """CoverSelect: users who know a parameter vote, once, for the cell of a cover that holds it [1]_.
 
-The protocol of the infinite-sample limit: each user knows the common parameter, and the error
-that is left is the price of local privacy alone. One message, no interaction.
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local

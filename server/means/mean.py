@@ -1,10 +1,5 @@
 """Mean of bounded samples under user-level local differential privacy.
 
-"vote" localizes and refines [1]_: some users vote for the bin that holds their own sample mean, the
-others report theirs clipped to a short interval around the winning bins. "stages" narrows the
-interval from stage to stage, where users are too few for a vote. "centred" asks some users how far
-they are from the estimate so far, and learns the interval from them: it holds users who differ.
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local

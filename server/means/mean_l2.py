@@ -1,10 +1,7 @@
 """Mean of vectors in a Euclidean ball under user-level local differential privacy.
 
-By default users report whole vectors, stage by stage around what earlier users have found
-(:mod:`server.centred`). By folds, as in [1]_, a public random rotation spreads every
-vector over all coordinates, so that each of them is short and concentrates; the users of fold j run
-the univariate procedure on rotated coordinate j of their own mean. The error grows linearly in the
-dimension, where coordinate folds would be quadratic.
+Users report whole vectors in stages (:mod:`server.centred`). By folds [1]_ a public random rotation
+spreads every vector over all coordinates, and a user reports one of its own mean.
 
 References
 ----------

@@ -1,8 +1,5 @@
 """Mean of vectors in a box under user-level local differential privacy, a fold per coordinate [1]_.
 
-The users are split into d folds by a public hash; those of fold j run the univariate procedure of
-:mod:`server.means.mean` on coordinate j of their own mean.
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local

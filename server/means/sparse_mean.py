@@ -1,13 +1,9 @@
 """Mean with few non-zero coordinates under user-level local differential privacy [1]_.
 
-Whole vectors by default: users report where their mean leans, as one vector by ranks, until s
-coordinates stand out of the noise, or half of the users have been asked. The others report the
-coordinates that came out, and a few more where it is doubtful which: stage by stage, around what
-earlier ones said. Fresh users' values have no selection bias. Own idea.
-
-And the paper's two procedures. Selection: half of the users name the coordinates where their own
-mean is not 0, by one hashed number each, and the others estimate the mean there only. Thresholding:
-all users estimate all coordinates in folds, and what noise explains becomes 0.
+Whole vectors by default, own idea: users report where their mean leans until s coordinates stand
+out of the noise; the others report these, and a few more where it is doubtful which, stage by
+stage. Fresh users' values have no selection bias. And the paper's two procedures, by hashed votes
+for coordinates, and by thresholding estimates of all.
 
 References
 ----------

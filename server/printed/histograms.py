@@ -84,12 +84,9 @@ def public_users(task: ThresholdTask) -> int:
 def dp_sgd_paper(task: ThresholdTask, server: Curator) -> Search:
     """Descend G with the step sizes of Corollary 4.4's proof; returns the last iterate.
 
-    C <- C - C_m (M - S + noise) / sqrt(t (n^2 L^2 + noise^2)) with n L = n R + M, from the middle
-    of [c_min, c_max], for T full-batch steps (only the batches are changed).
-
-    What it really does: it hardly moves. A slope near M is divided by n R, so that all T steps
-    together cover at most 2 sqrt(T) c_max (largest slope) / (n R), 0.4 % of the range for T = 40,
-    n = 1e6, R = 10 and slopes of 3400. The rate of the corollary needs the n^2 steps.
+    C <- C - C_m (M - S + noise) / sqrt(t (n^2 L^2 + noise^2)) with n L = n R + M, for T full-batch
+    steps. It hardly moves: 0.4 % of the range for T = 40, n = 1e6, R = 10 and slopes of 3400. The
+    rate of the corollary needs the n^2 steps.
     """
     n_users = public_users(task)
     free = free_choice(task)
@@ -110,15 +107,13 @@ def output_perturbation_paper(task: ThresholdTask, server: Curator) -> Search:
 
     lambda = 2 sqrt(2 s) / (C_m sqrt(n epsilon')), where the algorithm prints epsilon for epsilon'
     (Corollary 4.5 has it right); noise of scale Delta / epsilon' with Delta = 4 sqrt(s) / (lambda
-    n). Here Lambda = n lambda and R = sqrt(s). Only the projection to [c_min, c_max] is added.
-    C_m is often below C*, hence no upper bound, and the corollary does not apply then.
+    n).
 
     Privacy
     -------
-    (epsilon', delta')-DP as the paper states, and that is what the ledger is charged: (epsilon' /
-    2, delta') for C_m and epsilon' / 2 for the output. In truth it is better: Delta is four times
-    the exact sensitivity R / Lambda, so the output costs epsilon' / 8 and the whole is
-    (5 epsilon' / 8, delta')-DP.
+    (epsilon', delta')-DP as the paper states, and charged: (epsilon' / 2, delta') for C_m and
+    epsilon' / 2 for the output. In truth Delta is four times the exact sensitivity R / Lambda: the
+    output costs epsilon' / 8.
     """
     n_users = public_users(task)
     free = free_choice(task)

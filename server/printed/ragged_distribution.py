@@ -83,9 +83,8 @@ def dyadic_median(noisy: NDArray[np.int64], task: MedianTask) -> Median:
 def zero_indicators_touched(k: int, size: int) -> int:
     """Most sums of zero indicators that one replaced user changes: max(k - 1, min(k, 2 m-hat)).
 
-    A user with m-hat samples of one symbol adds a 1 to all others; replaced by one with fewer than
-    m-hat samples, it takes k - 1 of them away. Two users with m-hat samples each differ in min(k,
-    2 m-hat) at most. The paper has min(k, m-hat) (Theorem 15).
+    A user with m-hat samples of one symbol, replaced by one with fewer samples, takes k - 1 ones
+    away. The paper has min(k, m-hat) (Theorem 15).
 
     >>> zero_indicators_touched(50, 5), zero_indicators_touched(50, 32)
     (49, 50)

@@ -18,11 +18,10 @@ from fedhist.base.arrays import Array, Floats, Integers, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
-from fedhist.model.evaluation import Facts, measured
+from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.users.batch import Users
-from fedhist.users.shards import Shard
 from server.targets.sample_sizes import PlannedUsers
 
 
@@ -136,17 +135,9 @@ class QuantileTarget(PlannedUsers):
         """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""
         return float(np.abs(value - truth).max() / (self.high - self.low))
 
-    def loss_of(
-        self,
-        estimate: Estimate,
-        users: Shard,
-        truth: Array | None = None,
-        known: Facts | None = None,
-    ) -> float:
+    def loss_in(self, value: Array, known: Facts, truth: Array | None) -> float:
         """Return the largest rank error of the levels. NOT PRIVATE."""
-        value = estimate.needed(self.name)
-        facts = measured(self, users) if known is None else known
-        return float(self.rank_errors(value, facts).max())
+        return float(self.rank_errors(value, known).max())
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         return {"unusable records": float(facts.n_users - facts["usable"][0])}

@@ -395,18 +395,10 @@ class UserLevelErm(Central):
         """
         return float((self.smoothness + self.ridge) / 2 * np.sum(np.square(value - truth)))
 
-    def loss_of(
-        self,
-        estimate: Estimate,
-        users: Shard,
-        truth: Array | None = None,
-        known: Facts | None = None,
-    ) -> float:
-        value = estimate.needed(self.name)
-        facts = measured(self, users) if known is None else known
-        risk = self.risk_of(facts)
-        truth = facts.truth if truth is None else truth
-        return risk.value(value) - risk.value(truth)
+    def loss_in(self, value: Array, known: Facts, truth: Array | None) -> float:
+        """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
+        risk = self.risk_of(known)
+        return risk.value(value) - risk.value(known.truth if truth is None else truth)
 
     @classmethod
     def example(cls) -> Self:

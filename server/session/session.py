@@ -233,12 +233,10 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
 
 def _wipe(summary: Summary) -> None:
     """Zero an exact summary in place: a script that kept it has nothing left to release."""
-    for a in (*summary.sums.values(), *summary.rows.values()):
+    keyed = (part.values for part in summary.keyed.values())
+    for a in (*summary.sums.values(), *summary.rows.values(), *keyed):
         if a.flags.writeable:
             a.fill(0)
-    for part in summary.keyed.values():
-        if part.values.flags.writeable:
-            part.values.fill(0)
 
 
 def _held_against_range(protocol: Protocol, estimate: Estimate) -> Estimate:
