@@ -52,14 +52,16 @@ def compare(
     usage.
     """
     from simulations.config.reading import reading
+    from simulations.reporting.table import quiet_flower
     from simulations.studies.cells import ERROR
     from simulations.studies.compared import run_study
     from simulations.studies.runner import read_records
-    from simulations.studies.study import load_study, study_parts
+    from simulations.studies.study import load_study
 
     overrides = [*data.overrides(plugin), *(set_ or ())]
     if seeds is not None:
-        overrides += [f"{part}.seeds={seeds}" for part in study_parts(study)]
+        overrides.append(f"sweep.seeds={seeds}")
+    quiet_flower()
     loaded = load_study(study, overrides)
     tasks, address = place(workers, ray_address or loaded.run.ray_address)
     folder = (out or Path("results") / f"compare-{loaded.name}").absolute()

@@ -10,7 +10,7 @@ import typer
 
 from simulations.cli import terminal
 from simulations.cli.terminal import NO_FILE, DataFile, Force, Json, Out, Plugin, Set, spread
-from simulations.config.named_files import toml_value
+from simulations.config.named_files import builtin_names, toml_value
 
 
 @spread
@@ -64,13 +64,13 @@ def decide(
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.question import (
-        builtin_decisions,
+        FOLDER,
         check_columns,
         load_question,
     )
 
     file = Path(source)
-    study = file.suffix == ".toml" or source in builtin_decisions()
+    study = file.suffix == ".toml" or source in builtin_names(FOLDER)
     if not study:
         if data.path is not None:
             raise ValueError(f"the data are {source}: --data is for a study in its place")

@@ -169,11 +169,12 @@ def unwrapped(text: str) -> str:
 
 def configurations_table() -> Table:
     """Return a line for each built-in configuration."""
+    from simulations.config.named_files import builtin_names
     from simulations.reporting.table import Table
-    from simulations.runs.config import builtin_configs, load_config, missing_keys
+    from simulations.runs.config import load_config, missing_keys
 
     rows = []
-    for config in map(load_config, builtin_configs()):
+    for config in map(load_config, builtin_names()):
         kind = config.population["kind"]
         source = f"{kind}, from your file" if "path" in missing_keys(config) else kind
         rows.append((config.name, config.protocol["name"], source, config.run.runtime))
@@ -184,9 +185,9 @@ def configurations_table() -> Table:
 
 def show_configuration(name: str) -> None:
     """Show the file of a built-in configuration."""
-    from simulations.runs.config import config_text
+    from simulations.config.named_files import settings_text
 
-    terminal.console.out(config_text(name), end="")
+    terminal.console.out(settings_text(name, "configuration")[0], end="")
 
 
 def studies_table() -> Table:

@@ -33,6 +33,7 @@ from simulations.reporting.table import (
     print_lines,
     print_section,
     print_table,
+    worded,
 )
 
 if TYPE_CHECKING:
@@ -247,14 +248,10 @@ class Kept(Shown):
 def _table(body: dict[str, Any]) -> Table:
     columns = [Column(**c) for c in body["columns"]]
     rows = [
-        row if row is None else [Marked(v, mark, _form(str(text))) for v, text, mark in row]
+        row if row is None else [worded(v, str(text), mark) for v, text, mark in row]
         for row in body["rows"]
     ]
     return Table.of(columns, rows, title=body["title"], notes=body["notes"])
-
-
-def _form(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 # -- the page -------------------------------------------------------------------------------------

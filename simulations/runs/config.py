@@ -228,25 +228,15 @@ class Prepared:
         return budget_doubts(g.epsilon, g.delta, 0 if plan is None else len(plan.users))
 
 
-def builtin_configs() -> list[str]:
-    """Return the names of the configurations that come with fedhist."""
-    return builtin_names()
-
-
 def configs_of(protocol: str) -> list[str]:
     """Return the names of the built-in configurations of a protocol."""
-    return [n for n in builtin_configs() if load_config(n).protocol["name"] == protocol]
-
-
-def config_text(name: str) -> str:
-    """Return the text of a built-in configuration; ValueError if there is none of that name."""
-    return settings_text(name, "configuration")[0]
+    return [n for n in builtin_names() if load_config(n).protocol["name"] == protocol]
 
 
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a configuration file, or a built-in configuration by name.
 
-    ``source``: a .toml file, or a name from :func:`builtin_configs`; ``overrides``:
+    ``source``: a .toml file, or a name from :func:`builtin_names`; ``overrides``:
     "protocol.epsilon=0.5": values are TOML; a bare word is a string. Raises ValueError for a
     missing file, malformed TOML, unknown tables and keys.
     """

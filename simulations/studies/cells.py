@@ -175,14 +175,10 @@ def _digest(file: Path, size: int, changed: int) -> str:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> tuple[tuple[str, str], ...]:
-    own = ("fedhist", fedhist.__version__), ("python", platform.python_version())
-    return (*own, *((name, version(name)) for name in ("numpy", "numba", "scipy")))
-
-
 def versions() -> dict[str, str]:
     """Return the versions that a loss may depend on in its last bits."""
-    return dict(_versions())
+    own = {"fedhist": fedhist.__version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in ("numpy", "numba", "scipy")}
 
 
 # -- what a cell needs -----------------------------------------------------------------------------

@@ -273,4 +273,4 @@ def open_folder(path: str | Path) -> Shown:
         return Compared.open(folder)
     if (folder / RESULT).is_file():
         return Kept.open(folder)
-    raise ValueError(f"{path} is not a folder of results: no command of fedhist wrote it")
+    raise ValueError(f"{path} has no {RESULT}: no command of this version wrote it")

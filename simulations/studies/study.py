@@ -64,7 +64,7 @@ from simulations.adversaries import (
     override_adversary,
     read_adversaries,
 )
-from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.named_files import settings_text
 from simulations.config.reading import COMMON as TABLES
 from simulations.config.reading import (
     Delta,
@@ -78,7 +78,6 @@ from simulations.config.reading import (
     part_of,
     read,
     reading,
-    tables_of,
 )
 from simulations.populations import KINDS
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
@@ -185,21 +184,9 @@ class Study:
     points: tuple[tuple[Setting, Comparison], ...] = ()
 
 
-def builtin_studies() -> list[str]:
-    """Return the names of the studies that come with fedhist."""
-    return builtin_names(FOLDER)
-
-
 def study_text(source: str | Path) -> tuple[str, str]:
     """Return text and name of a study file, or of a built-in study; else ValueError."""
     return settings_text(source, "study", FOLDER)
-
-
-def study_parts(source: str | Path) -> list[str]:
-    """Name the tables of a study file that say how many seeds there are."""
-    with reading(source):
-        tables = tables_of(study_text(source)[0])
-    return [part for part in ("compare", "sweep") if part in tables]
 
 
 def load_study(source: str | Path, overrides: Iterable[str] = ()) -> Study:
@@ -208,7 +195,7 @@ def load_study(source: str | Path, overrides: Iterable[str] = ()) -> Study:
     Parameters
     ----------
     source : path or str
-        A .toml file, or a name from :func:`builtin_studies`.
+        A .toml file, or a name that ``fedhist list studies`` lists.
     overrides : iterable of str
         "compare.epsilon=2", "population.n_users=500".
 

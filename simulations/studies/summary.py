@@ -215,13 +215,13 @@ class Line:
         return _mean([r.seconds for r in self.records])
 
     def extra(self, name: str, of: str = "") -> float | None:
-        """Average a number of ``more``: "bias", or "recall" of "items"."""
-        every = [r.more.get(of, {}).get(name) if of else r.more.get(name) for r in self.records]
+        """Average a number of ``more``: "bias", or "recall" of "items"; or one of "losses"."""
+        told = [
+            r.losses if of == "losses" else r.more.get(of, {}) if of else r.more
+            for r in self.records
+        ]
+        every = [x.get(name) for x in told]
         return _mean([x for x in every if x is not None])
-
-    def in_norm(self, name: str) -> float | None:
-        """Average a distance from the truth in another norm."""
-        return _mean([r.losses[name] for r in self.records if name in r.losses])
 
     @property
     def first(self) -> Record:

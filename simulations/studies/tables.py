@@ -87,11 +87,8 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
         best = least.get(str(line.setting))
         return line.mean / best if best and line.mean is not None else None
 
-    def item(name: str) -> Callable[[Line], float | None]:
-        return lambda line: line.extra(name, "items")
-
-    def norm(name: str) -> Callable[[Line], float | None]:
-        return lambda line: line.in_norm(name)
+    def item(name: str, of: str = "items") -> Callable[[Line], float | None]:
+        return lambda line: line.extra(name, of)
 
     every = {
         loss: Field(_loss, key="loss"),
@@ -116,7 +113,7 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
             lambda x: fixed(x, 0 if x is not None and x >= 10 else 2),
             "times: of the least error under the first level",
         ),
-        **{name: Field(norm(name)) for name in NORMS if name != loss},
+        **{name: Field(item(name, "losses")) for name in NORMS if name != loss},
         "rounds": Field(lambda line: line.rounds or None, str),
         "bytes": Field(lambda line: line.bytes_per_user, fixed, "bytes: of a user's reports"),
         "sec": Field(
@@ -168,7 +165,7 @@ def usual_columns(about: About, lines: Lines, known: Mapping[str, Field]) -> lis
     if about["levels"]:
         rest = ["times", BELIEVED]
     elif about["axes"]:
-        rest = ["theory", "ratio", "bias"] if about["adversary"] else ["theory", "ratio", "runs"]
+        rest = ["bias"] if about["adversary"] else ["theory", "ratio", "runs"]
     elif about["adversary"]:  # theory knows of no adversary
         rest = ["bias", "rounds", "bytes"]
     elif finds_names(lines):
@@ -189,13 +186,14 @@ def table_of(about: About, lines: Lines) -> Table:
     known = fields_of(about, lines)
     usual = usual_columns(about, lines, known)
     names = [*usual, *(n for n in known if n not in usual)]
-    axes, labels = list(about["axes"]), {line.label for line in lines}
+    axes = list(about["axes"])
+    alone = bool(axes) and len({line.label for line in lines}) == 1
     short_names = [a.partition(".")[2] for a in axes]
     heads = [s if short_names.count(s) == 1 else a for a, s in zip(axes, short_names, strict=True)]
     columns = [
-        Column("#", right=True, key="rank", more=len(labels) == 1),
+        Column("#", right=True, key="rank", more=alone),
         Column("", key="trust"),
-        Column("protocol", more=bool(axes) and len(labels) == 1),
+        Column("protocol", more=alone),
         *(Column(h.replace("_", " "), right=True, key=h) for h in heads),
         *(
             Column(
@@ -205,7 +203,7 @@ def table_of(about: About, lines: Lines) -> Table:
         ),
     ]
     rows: list[Sequence[Any] | None] = []
-    for what, loss in _references(lines):
+    for what, loss in () if alone else _references(lines):
         size = next((s for line in lines for r in line.records if (s := r.size)), None)
         share = relative(loss, size, next(x.loss_name for x in lines if x.loss_name))
         told = {names[0]: loss, "relative": share}
@@ -213,18 +211,18 @@ def table_of(about: About, lines: Lines) -> Table:
     before: Line | None = None
     for line in lines:
         apart = before is not None and (
-            (len(labels) > 1 and (line.setting, line.level) != (before.setting, before.level))
+            (not alone and (line.setting, line.level) != (before.setting, before.level))
             or (bool(line.flags) and not before.flags)
         )
         if apart or (before is None and rows):
             rows.append(None)
         before = line
-        trust = line.first.trust
+        trust, remarks = line.first.trust, [*line.flags, *missing_in_words(line)]
         rows.append(
             [
                 line.rank,
                 worded(trust, LETTERS.get(trust, "")),
-                worded(line.title, "\n".join([line.title, *([] if axes else _remarks(line))])),
+                worded(line.title, "\n".join([line.title, *([] if axes else remarks)])),
                 *(line.setting.get(a) for a in axes),
                 *(known[n].value(line) for n in names),
             ]
@@ -251,11 +249,6 @@ def _references(lines: Lines) -> list[tuple[str, float]]:
     return [exact, *sorted(every, key=lambda x: x[1])] if told else [exact]
 
 
-def _remarks(line: Line) -> list[str]:
-    """Say below a line's label what its numbers alone would hide."""
-    return [*line.flags, *missing_in_words(line)]
-
-
 def missing_in_words(line: Line) -> list[str]:
     """Count the runs that gave no result: "3 of 20 runs failed"."""
     total, words = len(line.records), {ERROR: "broke off"}
@@ -277,8 +270,6 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
     kinds = {line.predicted_kind for line in lines} if "theory" in usual else set()
     text += ["*: an exact formula."] * ("exact" in kinds)
     text += ["<: an upper bound."] * ("bound" in kinds)
-    if about["adversary"] and {"theory", "ratio"} & {*usual}:
-        text.append("Theory is about honest users.")
     if worse := dict.fromkeys(line.worse for line in lines if line.worse):
         text.append(f"{WORSE}: worse than {' or '.join(worse)}, an answer without any data.")
     if any(UNIFORM in line.trivial for line in lines) and about["target"] == "histogram":

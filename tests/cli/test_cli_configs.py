@@ -11,8 +11,8 @@ from commands import Command
 
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from simulations.cli.lists import starts_of
+from simulations.config.named_files import builtin_names
 from simulations.runs.config import (
-    builtin_configs,
     configs_of,
     load_config,
     missing_keys,
@@ -24,7 +24,7 @@ DATA = os.environ.get("FEDHIST_DATA", "")
 real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of real data")
 
 
-@pytest.mark.parametrize("name", builtin_configs())
+@pytest.mark.parametrize("name", builtin_names())
 def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
     config = load_config(name)
     if missing_keys(config):

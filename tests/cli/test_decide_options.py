@@ -87,9 +87,9 @@ def test_what_comes_of_it(fedhist: Command, tmp_path: Path) -> None:
     assert (tmp_path / "d/run-central.toml").is_file()
     assert fedhist("run", "quickstart", "--runtime", "inline", "--out", "e").status == 0
     assert fedhist("decide", *central, "--out", "e").status == 2
-    assert not (tmp_path / "e/result.json").exists()
+    assert not (tmp_path / "e/study.toml").exists()
     assert fedhist("decide", *central, "--out", "e", "--force").status == 0
-    assert (tmp_path / "e/result.json").is_file()
+    assert (tmp_path / "e/study.toml").is_file()
     assert "users" in fedhist("decide", *FILE, "--profile").out
 
 

@@ -11,13 +11,14 @@ from noted_study import BASE
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import Adjacency
+from simulations.config.named_files import builtin_names
 from simulations.config.reading import STUDIES
 from simulations.runs.config import load_config, parse_tables
 from simulations.studies.cells import Cell
 from simulations.studies.compared import plan_of
 from simulations.studies.contenders import set_up
 from simulations.studies.runner import run_cell
-from simulations.studies.study import builtin_studies, load_study
+from simulations.studies.study import FOLDER, load_study
 
 COMPARE = """
 [run]
@@ -171,7 +172,7 @@ def test_one_file_for_several_commands(tmp_path: Path) -> None:
         assert load_config(path).name == "study"
 
 
-@pytest.mark.parametrize("name", builtin_studies())
+@pytest.mark.parametrize("name", builtin_names(FOLDER))
 def test_built_in_studies_can_be_run(name: str) -> None:
     """Every row that a file names takes part, at fewer users; and its first cell ends well."""
     small = [] if name in ("clip", "corrupted") else ["population.n_users=300"]

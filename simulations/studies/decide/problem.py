@@ -327,10 +327,6 @@ class Problem:
                 told[x] = e.error
         return tuple(sorted(told.items()))
 
-    def refused_below(self, c: Candidate, epsilon: float) -> str:
-        """Say why a candidate cannot be had at a little less epsilon; empty if it can."""
-        return self.expected(c, 0.9 * epsilon, 1).reason
-
     def _predict(self, c: Candidate, epsilon: float, runs: int) -> Expected:
         try:
             protocol = self.build(c, epsilon)

@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar
 from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.named_files import settings_text
 from simulations.config.reading import (
     Delta,
     Must,
@@ -115,11 +115,6 @@ class Question(DecideTable):
         }
 
 
-def builtin_decisions() -> list[str]:
-    """Return the names of the questions that come with fedhist."""
-    return builtin_names(FOLDER)
-
-
 def question_text(source: str | Path) -> tuple[str, str]:
     """Return text and name of a study file, or of a built-in question; else ValueError.
 
@@ -137,7 +132,7 @@ def load_question(source: str | Path, overrides: Iterable[str] = ()) -> Question
     Parameters
     ----------
     source : path or str
-        A .toml file, a name from :func:`builtin_decisions`, or a file of data that the overrides
+        A .toml file, a name that ``fedhist list`` lists, or a file of data that the overrides
         make the population.
     overrides : iterable of str
         "decide.epsilon=2", "population.top=100".

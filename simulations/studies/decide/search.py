@@ -310,8 +310,9 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
     status: Status = "yes" if best is not None else "no"
     x_found = best.x if best is not None else None
     curve = curve_of(problem, trial.candidate)
-    limit = "" if best is None or asked.epsilon else problem.refused_below(best.candidate, best.x)
-    reason = trial.missing or limit
+    reason = trial.missing
+    if best is not None and not asked.epsilon and not reason:  # a little less may be refused
+        reason = problem.expected(best.candidate, 0.9 * best.x, 1).reason
     return Finding(level, status, trial, x_found, tuple(trials), searched, reason, curve)
 
 
