@@ -64,9 +64,9 @@ nightly: $(TESTED)
 		$(MAKE) --no-print-directory $$part || status=1; \
 	done; exit $$status
 
-# two hundred servers killed at random moments, and a table of what their restarts make of it
+# Servers of every protocol killed at random moments, two hundred of them.
 test-kills: $(TESTED)
-	$(BIN)/python tests/faults/kill_campaign.py
+	$(BIN)/python -m pytest tests/faults/test_kills.py -m "slow or not slow"
 
 # The generated pages, and what README, docs and notebooks print; minutes.
 docs: $(READY)

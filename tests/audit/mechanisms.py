@@ -44,12 +44,6 @@ def positive(users: fh.Users) -> fh.Array:
     return (users.n_items() > 0) & (first > 0)
 
 
-def clipped(users: fh.Users) -> fh.Array:
-    samples = users.reals
-    first = np.append(samples.values[:, 0], 0.0)[samples.indptr[:-1]]
-    return np.clip(np.where(users.n_items() > 0, np.nan_to_num(first), 0.0), 0.0, 1.0)
-
-
 @dataclass(frozen=True)
 class Warner(Answering):
     """Tells the truth with probability ``keep``: epsilon = log(keep / (1 - keep))."""
@@ -66,19 +60,6 @@ class Warner(Answering):
         return fh.FiniteChannel.of(
             np.array([[keep, lie], [lie, keep]], dtype=object), ("yes", "no")
         )
-
-
-@dataclass(frozen=True)
-class FloatLaplace(Answering):
-    """A value of [0, 1] plus Laplace noise, in doubles; ``digits`` rounds it to a lattice."""
-
-    scale: float = 1.0
-    digits: int = -1
-
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        u = rng.substream("noise").uniform(1)[:, 0] - 0.5
-        z = clipped(users) - self.scale * np.sign(u) * np.log1p(-2 * np.abs(u))
-        return fh.Report(users.ids, {"z": z if self.digits < 0 else np.round(z, self.digits)})
 
 
 @dataclass(frozen=True)

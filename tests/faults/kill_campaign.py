@@ -1,26 +1,19 @@
-"""Servers killed with SIGKILL at random moments, and what their restarts make of the journal.
+"""Servers killed with SIGKILL, and what their restarts make of the journal.
 
-``python tests/faults/kill_campaign.py`` kills two hundred, cyclically over every registered
-protocol in both grades of noise, and prints where. A server is a forked process with a journal on
-disk. It is killed at a random point: around and in the middle of each write, between a draw and its
-journal line, between a draw and the next query, between an answer and its journal line, around the
-deletion of an exact copy. A third of the servers are killed again after the restart. The last
-restart runs to the end. No exact copy may be found beside a release that was drawn from it.
+A server is a forked process with a journal on disk. It is killed around and in the middle of each
+write, between a draw and its journal line, between a draw and the next query, between an answer and
+its journal line, around the deletion of an exact copy. The last restart runs to the end. No exact
+copy may be found beside a release that was drawn from it.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
 import os
-import random
-import shutil
 import signal
-import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -30,14 +23,13 @@ from typing import Any
 import fedhist as fh
 from fedhist.base import chained_log
 from fedhist.model.codec import summary_arrays
-from fedhist.model.registry import load_builtin, own_protocols, protocol_class
+from fedhist.model.registry import protocol_class
 from server.noise import noise_source
 from server.session import journal as module
 from server.session.curator import NoiseSource
 from server.session.journal import Journal
 from server.session.session import Session
 from simulations.contract.law import demand_same_estimate
-from simulations.runs.options import CHOICES
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31
@@ -361,56 +353,7 @@ def same(a: fh.Estimate, b: fh.Estimate) -> bool:
     return dict(a.public) == dict(b.public) and charges[0] == charges[1]
 
 
-# -- the campaign ----------------------------------------------------------------------------------
-
-
-def cases(names: list[str] | None = None) -> list[Case]:
-    load_builtin()
-    return [Case(name, grade) for name in names or own_protocols() for grade in CHOICES["noise"]]
-
-
 def scout(case: Case, folder: Path) -> int:
     folder.mkdir(parents=True)
     assert serve(case, folder, case.ask, None) == ""
     return int((folder / "passed").read_text())
-
-
-def campaign(kills: int, chance: random.Random, folder: Path, which: list[Case]) -> list[Trial]:
-    trials: list[Trial] = []
-    known = {case: scout(case, folder / f"scout-{i}") for i, case in enumerate(which)}
-    number = 0
-    while sum(len(t.kills) for t in trials) < kills:
-        case = which[number % len(which)]
-        twice = 2 if chance.random() < 1 / 3 else 1
-        points = [chance.randrange(known[case]) for _ in range(twice)]
-        place = folder / str(number)
-        trials.append(trial(case, place, points))
-        shutil.rmtree(place)
-        number += 1
-    return trials
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Kill servers and see whether anything is lost.")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    which = cases()
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        trials = campaign(options.kills, random.Random(options.seed), Path(folder), which)
-    for place, n in sorted(Counter(killed for t in trials for killed in t.kills).items()):
-        print(f"{n:4} killed {place}")
-    left = sum(t.exact_left for t in trials)
-    print(
-        f"\n{sum(len(t.kills) for t in trials)} kills of {len(trials)} servers in "
-        f"{time.perf_counter() - started:.0f} s; {left} left an exact copy on disk, which the "
-        "restart deleted once everything drawn from it was journalled"
-    )
-    faults = [fault for t in trials for fault in t.faults]
-    print("\n".join(faults) if faults else "nothing was lost, nothing was drawn twice")
-    return bool(faults)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

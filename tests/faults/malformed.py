@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -45,12 +44,6 @@ def malform_summary(summary: Summary, form: str) -> Summary:
         _spoil_all(summary.rows, form),
         summary.ids,
     )
-
-
-def malform_message(message: Mapping[str, Any], form: str) -> dict[str, Any]:
-    arrays = {name: a for name, a in message.items() if isinstance(a, np.ndarray)}
-    rest = {name: a for name, a in message.items() if name not in arrays}
-    return rest | _spoil_all(arrays, form)
 
 
 def spoil(a: Array, form: str) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import opendp.prelude as dp
 import pytest
+import scipy.stats  # noqa: F401 - it makes a generator when it is imported
 from commands import Command
 from kill_campaign import SECURE, Case
 
