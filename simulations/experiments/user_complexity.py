@@ -12,9 +12,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from simulations.runs.options import Options
 from simulations.runs.run import execute
 
 LAPLACE, SELECTION = "laplace", "ks"
-OVERTAKE = (SELECTION, "presence")
 FACTORS = (0.6, 1.0, 1.6)
 """Measured at these multiples of the predicted number of users, then interpolated."""
 
@@ -65,7 +63,7 @@ class Regime:
             mechanism=mechanism,
         )
 
-    def needed(self, mechanism: str, m: int, alpha: float | None = None) -> float:
+    def needed(self, mechanism: str, m: int) -> float:
         """Predict the fewest users for the target, at the mechanism's floor or above it.
 
         ``inf`` where no number suffices.
@@ -75,8 +73,7 @@ class Regime:
         def error(n_users: int) -> float:
             return findings.error(self.protocol(mechanism, m, n_users).task)
 
-        target = self.alpha if alpha is None else alpha
-        n = first_true(lambda s: error(s) <= target, 1 << 24)
+        n = first_true(lambda s: error(s) <= self.alpha, 1 << 24)
         if n is None:
             return math.inf
         while n < findings.floor(
@@ -84,10 +81,6 @@ class Regime:
         ):  # a floor may grow with log n
             n = math.ceil(findings.floor(self.protocol(mechanism, m, n).task))
         return float(n)
-
-    def better(self, mechanism: str, m: int) -> bool:
-        """Say whether it needs no more users than Laplace noise on counts."""
-        return self.needed(mechanism, m) <= self.needed(LAPLACE, m)
 
     def losses(self, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> Floats:
         """Run the protocol on users drawn anew; l1 distances from the distribution: (runs,)."""
@@ -108,7 +101,7 @@ class Regime:
 
 
 def run(findings: Findings) -> None:
-    """Draw both regimes and judge where the lines cross."""
+    """Draw both regimes, and judge slopes and what was measured."""
     s = findings.settings
     for name in s.mechanisms:
         if name not in MECHANISMS:
@@ -148,16 +141,8 @@ class Lines:
         return cls(regime, ms, predicted, measured)
 
     def judge(self, findings: Findings) -> None:
-        """Judge crossovers, slopes and what was measured."""
+        """Judge slopes and what was measured."""
         name, where, k = self.regime.name, self.regime, len(self.regime.domain)
-        for x in OVERTAKE:
-            quantity = f"{x}: fewer users than laplace from m, "
-            if findings.request.judge(name, quantity + "predicted", 0.0) is None:
-                continue
-            earlier = overtakes(partial(where.better, x))
-            crossed = crossing(self.at, self.measured[x], self.measured[LAPLACE])
-            findings.check(name, quantity + "predicted", earlier)
-            findings.check(name, quantity + "measured", crossed)
         if sum(m >= k for m in self.at) > 2:
             for x in (LAPLACE, SELECTION):
                 ends = power_law([self.at[-3], self.at[-1]], self.predicted[x][[-3, -1]])
@@ -243,26 +228,3 @@ def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, see
     mean = [regime.losses(mechanism, m, n, runs, seed).mean() for n in ns]
     exponent, factor = power_law(mean, ns)
     return float(factor * regime.alpha**exponent)
-
-
-def overtakes(holds: Callable[[int], bool], most: int = 1 << 14) -> float:
-    """Return the smallest m from which a statement that stays true holds; NaN if none.
-
-    >>> overtakes(lambda m: m >= 33)
-    33.0
-    """
-    return float(first_true(holds, most) or math.nan)
-
-
-def crossing(at: Sequence[int], falling: Floats, level: Floats) -> float:
-    """Return where one curve last falls below another, interpolated in logarithms; NaN if nowhere.
-
-    >>> round(crossing([1, 100], np.array([10.0, 0.1]), np.array([1.0, 1.0])), 6)
-    10.0
-    """
-    known = ~(np.isnan(falling) | np.isnan(level))
-    x, gap = np.log(np.array(at, dtype=np.float64)[known]), np.log(falling[known] / level[known])
-    for i in reversed(range(len(x) - 1)):
-        if gap[i] > 0 >= gap[i + 1]:
-            return float(np.exp(x[i] + gap[i] / (gap[i] - gap[i + 1]) * (x[i + 1] - x[i])))
-    return math.nan
