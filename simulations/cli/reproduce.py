@@ -90,8 +90,8 @@ def reproduce(
     quiet_flower()
     result = chosen.run(request)
     if quick:
-        result = result.unjudged()
-    done = Reproduced(chosen, request, result)
+        result.unjudge()
+    done = Reproduced(result)
     done.print_on(terminal.console)
     try:
         done.save(folder, force=force)

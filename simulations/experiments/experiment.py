@@ -123,48 +123,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A reproduced table or figure. NOT PRIVATE as a whole.
-
-    ``notes`` say how it was measured, and what was chosen by looking at private data;
-    ``not_judged`` which statements of the paper this run cannot judge.
-    """
-
-    title: str
-    paper: str
-    checks: tuple[Check, ...]
-    curves: tuple[Curve, ...] = ()
-    x_label: str = ""
-    y_label: str = ""
-    log: str = ""
-    notes: tuple[str, ...] = ()
-    not_judged: tuple[str, ...] = ()
-    population: str = ""
-
-    @property
-    def failures(self) -> tuple[Check, ...]:
-        """The checks whose verdict is FAIL."""
-        return tuple(c for c in self.checks if c.verdict == FAIL)
-
-    @property
-    def undrawn(self) -> tuple[str, ...]:
-        """Say which points the figure leaves out."""
-        gone = ((c, np.count_nonzero(~c.drawn(self.log)), len(c.x)) for c in self.curves)
-        return tuple(
-            f"{c.panel}: {c.label} ({k} of {n} points) cannot be drawn: no place for zero, nor for "
-            "what is not a number, on a logarithmic axis"
-            for c, k, n in gone
-            if k
-        )
-
-    def unjudged(self) -> Result:
-        """Return the same result without tolerances: a quick run's sizes are too small for them."""
-        checks = tuple(replace(c, low=FREE[0], high=FREE[1], claim="") for c in self.checks)
-        quick = "a quick run: the sizes are too small to be judged"
-        return replace(self, checks=checks, notes=(*self.notes, quick))
-
-
-@dataclass(frozen=True)
 class Request:
     """What is asked: the tables of the file with what the user set, the rows not measured yet."""
 
@@ -210,18 +168,38 @@ POSITIVE = Annotated[float, Must("positive and finite", lambda x: 0 < x < math.i
 
 
 class Findings:
-    """What an experiment measures, in the order of its table and of its legends.
+    """What an experiment measures, in the order of its table and of its legends. NOT PRIVATE.
 
-    ``settings``: those of the request, by attribute; ``users``: what was run on, in words.
+    ``settings``: those of the request, by attribute; ``users``: what was run on, in words;
+    ``notes``: how it was measured, and what was chosen by looking at private data;
+    ``not_judged``: which statements of the paper this run cannot judge.
     """
 
-    def __init__(self, request: Request, users: str = "") -> None:
-        self.request, self.seed, self.users = request, request.seed, users
+    def __init__(self, what: Experiment, request: Request) -> None:
+        self.what, self.request, self.seed, self.users = what, request, request.seed, what.users
         self.settings = SimpleNamespace(**request.settings)
         self.checks: list[Check] = []
         self.curves: list[Curve] = []
-        self.notes: list[str] = []
-        self.not_judged: list[str] = []
+        self.notes, self.not_judged = (
+            [text.format_map(request.settings) for text in texts]
+            for texts in (what.notes, what.not_judged)
+        )
+
+    @property
+    def failures(self) -> list[Check]:
+        """The checks whose verdict is FAIL."""
+        return [c for c in self.checks if c.verdict == FAIL]
+
+    @property
+    def undrawn(self) -> list[str]:
+        """Say which points the figure leaves out."""
+        gone = ((c, np.count_nonzero(~c.drawn(self.what.log)), len(c.x)) for c in self.curves)
+        return [
+            f"{c.panel}: {c.label} ({k} of {n} points) cannot be drawn: no place for zero, nor for "
+            "what is not a number, on a logarithmic axis"
+            for c, k, n in gone
+            if k
+        ]
 
     def load(self, **more: Any) -> Loaded:
         """Load the population, and note what it is and what was chosen by looking at the data."""
@@ -239,6 +217,11 @@ class Findings:
         free = (v if v.paper is None else replace(v, low=FREE[0], high=FREE[1])
                 for v in self.request.values)  # fmt: skip
         self.request = replace(self.request, values=tuple(free))
+
+    def unjudge(self) -> None:
+        """Take all tolerances back: a quick run's sizes are too small for them."""
+        self.checks = [replace(c, low=FREE[0], high=FREE[1], claim="") for c in self.checks]
+        self.note("a quick run: the sizes are too small to be judged")
 
     def check(self, setting: str, quantity: str, ours: float, stderr: float | None = None) -> None:
         """Judge a measurement, or show it for orientation where the paper claims nothing."""
@@ -314,27 +297,12 @@ class Experiment:
     notes: Sequence[str] = ()
     not_judged: Sequence[str] = ()
 
-    def run(self, request: Request) -> Result:
+    def run(self, request: Request) -> Findings:
         """Measure, and judge what was measured."""
-        findings = Findings(request, self.users)
+        findings = Findings(self, request)
         module = f"simulations.experiments.{self.name.replace('-', '_')}"
         importlib.import_module(module).run(findings)
-        notes, not_judged = (
-            tuple(text.format_map(request.settings) for text in texts)
-            for texts in (self.notes, self.not_judged)
-        )
-        return Result(
-            self.title,
-            self.paper,
-            tuple(findings.checks),
-            tuple(findings.curves),
-            self.x,
-            self.y,
-            self.log,
-            (*notes, *findings.notes),
-            (*not_judged, *findings.not_judged),
-            findings.users,
-        )
+        return findings
 
     @property
     def without_file(self) -> list[str]:

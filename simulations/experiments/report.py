@@ -16,8 +16,8 @@ from simulations.experiments.experiment import (
     PASS,
     Check,
     Experiment,
+    Findings,
     Request,
-    Result,
     experiment,
     names,
 )
@@ -41,14 +41,12 @@ class Reproduced(Shown):
 
     kind: ClassVar[str] = EXPERIMENT
 
-    what: Experiment
-    request: Request
-    result: Result
+    result: Findings
 
     @property
     def title(self) -> str:
-        users = self.result.population or self.request.population
-        return f"{self.result.title} ({self.result.paper}): {users}"
+        what = self.result.what
+        return f"{what.title} ({what.paper}): {self.result.users or self.result.request.population}"
 
     def tables(self) -> Sequence[Table]:
         printed = any(c.paper is not None for c in self.result.checks)
@@ -81,10 +79,10 @@ class Reproduced(Shown):
         draw_on(figure, self.result)
 
     def document(self) -> dict[str, Any]:
-        request = self.request
+        request, what = self.result.request, self.result.what
         return super().document() | {
-            "experiment": self.what.name,
-            "paper": self.what.paper,
+            "experiment": what.name,
+            "paper": what.paper,
             "population": {"name": request.population, **request.parameters},
             "data": None if request.data is None else request.data.name,
             "settings": dict(request.settings),
@@ -112,7 +110,7 @@ def folder_of(
 # -- words -----------------------------------------------------------------------------------------
 
 
-def claims(result: Result) -> list[str]:
+def claims(result: Findings) -> list[str]:
     """Say of each of the paper's claims in how many lines it holds."""
     held: dict[str, list[bool]] = {}
     for c in result.checks:
@@ -125,7 +123,7 @@ def claims(result: Result) -> list[str]:
     ]
 
 
-def causes(result: Result) -> list[str]:
+def causes(result: Findings) -> list[str]:
     """Group the failures by what is known of their cause."""
     groups: dict[str, list[Check]] = {}
     for c in result.failures:
@@ -158,8 +156,9 @@ def _allowed(c: Check) -> str:
 # -- the figure ------------------------------------------------------------------------------------
 
 
-def draw_on(figure: Figure, result: Result) -> None:
+def draw_on(figure: Figure, result: Findings) -> None:
     """Draw the curves, one axes per panel, one legend for all; the figure's height is set."""
+    what = result.what
     panels = list(dict.fromkeys(c.panel for c in result.curves))
     labels = list(dict.fromkeys(c.label for c in result.curves))
     wide = figure.get_figwidth()
@@ -173,12 +172,12 @@ def draw_on(figure: Figure, result: Result) -> None:
     for axes, panel in zip(grid, panels, strict=False):
         own = [c for c in result.curves if c.panel == panel]
         for c in own:
-            line = _draw_curve(axes, c, labels.index(c.label), c.drawn(result.log))
+            line = _draw_curve(axes, c, labels.index(c.label), c.drawn(what.log))
             handles |= {c.label: line} if line else {}
-        _scale(axes, next((c.log for c in own if c.log is not None), result.log))
+        _scale(axes, next((c.log for c in own if c.log is not None), what.log))
         axes.set_title(textwrap.fill(panel, min(64, letters // columns)), loc="left")
-        axes.set_xlabel(next((c.x_label for c in own if c.x_label), result.x_label))
-        axes.set_ylabel(next((c.y_label for c in own if c.y_label), result.y_label))
+        axes.set_xlabel(next((c.x_label for c in own if c.x_label), what.x))
+        axes.set_ylabel(next((c.y_label for c in own if c.y_label), what.y))
         axes.grid(alpha=0.25)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -188,9 +187,9 @@ def draw_on(figure: Figure, result: Result) -> None:
         ncols=max(1, int(wide / each)), frameon=False,
     )  # fmt: skip
     most = min(75 * columns, 4 * letters // 5)  # its letters are larger
-    lines = [f"{result.title} (NOT PRIVATE)", result.paper]
-    if 0 < len(result.population) <= most and result.population not in panels:
-        lines.append(result.population)
+    lines = [f"{what.title} (NOT PRIVATE)", what.paper]
+    if 0 < len(result.users) <= most and result.users not in panels:
+        lines.append(result.users)
     figure.suptitle("\n".join(textwrap.fill(line, most) for line in lines))
 
 
@@ -250,7 +249,7 @@ class Reproduction(Shown):
             if isinstance(x, Reproduced):
                 verdicts = [c.verdict for c in x.result.checks]
                 counts = (verdicts.count(verdict) for verdict in (PASS, FAIL, ""))
-                rows.append((name, x.what.paper, *counts, ""))
+                rows.append((name, x.result.what.paper, *counts, ""))
             else:
                 why = f"{type(x).__name__}: {x}" if isinstance(x, Exception) else x
                 rows.append((name, "", None, None, None, why))
@@ -286,8 +285,10 @@ def reproduce_all(
         try:
             request = what.request(population=what.without_file[0], seed=seed, quick=quick)
             result = what.run(request)
+            if quick:
+                result.unjudge()
         except (FedhistError, ValueError, ArithmeticError, MemoryError) as e:
             every[name] = e
         else:
-            every[name] = Reproduced(what, request, result.unjudged() if quick else result)
+            every[name] = Reproduced(result)
     return Reproduction(every)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from simulations.experiments.experiment import Request, Result, experiment
+from simulations.experiments.experiment import Findings, Request, experiment
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "table1": {"clip_step": 50, "readings": {"fitted": {"epsilon": 0.1, "rates": "fitted"}}},
@@ -56,5 +56,5 @@ def small(name: str, **changes: Any) -> Request:
 
 
 @cache
-def result_of(name: str) -> Result:
+def result_of(name: str) -> Findings:
     return experiment(name).run(small(name))

@@ -26,7 +26,7 @@ def test_it_measures_and_draws(name: str) -> None:
     assert "NOT PRIVATE" in notes
     if name in LOCAL:
         assert "aggregate path" in notes or "clients = aggregate" in notes
-        assert (result.log, result.undrawn) == ("xy", ())
+        assert (result.what.log, result.undrawn) == ("xy", [])
 
 
 @pytest.mark.parametrize(

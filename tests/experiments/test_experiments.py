@@ -21,7 +21,7 @@ from clients.histograms.contributions import NormHistogram
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
 from simulations.experiments import report
-from simulations.experiments.experiment import Check, Curve, Request, Result
+from simulations.experiments.experiment import Check, Curve, Findings, Request
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
@@ -265,13 +265,13 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         Curve("right", "two", np.array([1.0]), np.array([5.0]), style=" "),
         Curve("left", "limit", np.array([1.0, 10.0]), np.array([2.0, 2.0]), style="--"),
     )
-    result = Result("t", "Figure 9", checks, curves, "x", "y", "xy", ("note",), ("no",), "people")
     e = catalogue.parse("x", HEAD)
 
     def write(name: str = "out", **changes: Any) -> Path:
         target = tmp_path / name
-        done = report.Reproduced(e, e.request(quick=True), replace(result, **changes))
-        done.save(target)
+        result = Findings(e, e.request(quick=True))
+        vars(result).update({"checks": checks, "curves": curves} | changes)
+        report.Reproduced(result).save(target)
         return target
 
     return write

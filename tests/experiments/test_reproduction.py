@@ -8,19 +8,28 @@ import numpy as np
 import pytest
 
 from simulations.experiments import report
-from simulations.experiments.experiment import Check, Curve, Experiment, Request, Result, experiment
+from simulations.experiments.experiment import (
+    Check,
+    Curve,
+    Experiment,
+    Findings,
+    Request,
+    experiment,
+)
 from simulations.experiments.report import Reproduced, reproduce_all
 
 
-def stand_in(request: Request) -> Result:
+def stand_in(what: Experiment, request: Request) -> Findings:
     good = Check("a setting", "slope", -1.0, -1.02, -1.1, -0.9)
     bad = Check("a setting", "a | level", None, 3.0, 0.0, 1.0, claim="below 1", cause="known")
     free = Check("another", "seen", None, 5.0, -np.inf, np.inf)
     x = np.array([1.0, 2.0])
-    return Result("A figure", "Figure 9", (good, bad, free), (Curve("p", "l", x, x),))
+    result = Findings(what, request)
+    result.checks, result.curves = [good, bad, free], [Curve("p", "l", x, x)]
+    return result
 
 
-def broken(request: Request) -> Result:
+def broken(what: Experiment, request: Request) -> Findings:
     raise ValueError("no such population")
 
 
@@ -29,8 +38,8 @@ def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = experiment("figure1")
 
     class Stand(Experiment):
-        def run(self, request: Request) -> Result:
-            return {"works": stand_in, "breaks": broken}[self.name](request)
+        def run(self, request: Request) -> Findings:
+            return {"works": stand_in, "breaks": broken}[self.name](self, request)
 
         @property
         def without_file(self) -> list[str]:
