@@ -68,12 +68,12 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         chosen for [1, eq. (19)].
     level : int, optional
         Terms J of the series, the known one included; by default those of least predicted error,
-        from public numbers. With 1 nobody is asked; an even one leaves out a sine that noise is
-        paid for all the same.
+        from public numbers. With 1 nobody is asked. An odd number is better: an even one leaves out
+        a sine whose noise is paid.
     shrink : bool
-        Whether to shrink the coefficients by how they fall, which they say themselves.
+        Whether to shrink the coefficients by how fast they fall.
     project : bool
-        Whether to project onto the densities. The value of an estimate that is not is the series.
+        Whether to project onto the densities; otherwise the value is the series.
     grid : int
         Cells.
     truth_level : int

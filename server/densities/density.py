@@ -79,10 +79,9 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Of "folds": channel of the second round.
     shrink : bool
-        Whether to shrink the coefficients by how they fall, which they say themselves
-        (:func:`~server.densities.series.shrink_by_decay`).
+        Whether to shrink the coefficients by how fast they fall.
     project : bool
-        Whether to project onto the densities. The value of an estimate that is not is the series.
+        Whether to project onto the densities; otherwise the value is the series.
     grid : int
         Cells.
     mode : {"default", "paper"}

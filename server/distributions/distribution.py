@@ -79,10 +79,10 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
         distribution comes back exactly, whatever the mechanism.
     samples_per_user : int
         m, PUBLIC. A user with more in-domain items draws m of them uniformly without replacement.
-        One with fewer sends what it has, one without any nothing: noisy counts are divided by their
-        sum where that is surely less than s m, so that users weigh by what they send; presence and
-        selection take the symbols for rarer than they are. So choose m no larger than almost all
-        users' numbers, or take ``ragged-distribution``.
+        One with fewer sends what it has. Noisy counts are divided by their sum where that is surely
+        less than s m, so that users weigh by what they send; presence and selection estimate too
+        little. So choose m no larger than almost all users' numbers, or take
+        ``ragged-distribution``.
     n_users : int
         s, PUBLIC under replacement. All of them must answer.
     delta : float
@@ -105,10 +105,10 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
         Integer noise on integers; needed for secure noise. False: real values; Gaussian
         noise is then smaller by what integers cost, next to nothing for more than a few samples.
     assume : {"nothing", "same-distribution"}
-        "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
+        "same-distribution": you declare that all users draw from one distribution. "auto" then
         considers the paper's "ks" and presence as well, where n_users reaches their floor and they
-        suit p_max. On users who differ the estimate is then about none of them; a warning says so
-        where the released numbers show it.
+        suit p_max. If users differ the estimate is then wrong; a warning says so where the released
+        numbers show it.
     trust : Aggregation, optional
         The nodes add the noise: for "laplace", "gaussian", "one-item", "presence" and
         "presence-laplace", of which "auto" takes the one of least expected error. Where nodes drop

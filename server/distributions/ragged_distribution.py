@@ -75,9 +75,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     n_users : int
         s, PUBLIC. All of them must answer.
     mechanism : {"auto", "frequencies", "centred", "presence", "ks", "phs"}
-        What is released of the samples. "auto" is "frequencies", or "centred" where public numbers
-        promise more of it than it loses where users differ too much: :attr:`averaging`. ``assume``
-        opens it to the others.
+        What is released of the samples. "auto" is "frequencies", or "centred" where its gain, by
+        public numbers, exceeds what it loses on users who differ. ``assume`` admits the others.
     mode : {"default", "paper"}
         "paper": half of epsilon for the paper's median of sizes, the printed budgets per symbol in
         the other half, sums of zero indicators. ``guarantee`` says what that is worth; for many
@@ -85,7 +84,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     project : bool
         Project onto the simplex, which never increases the l2 error.
     assume : {"nothing", "same-distribution"}
-        "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
+        "same-distribution": you declare that all users draw from one distribution. "auto" then
         chooses between "presence" and "ks", from released numbers.
 
     Privacy

@@ -189,10 +189,10 @@ class FewUsersMean(MeanTarget, FewUsers):
         Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by
         "large-n". (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
     method : {"auto", "ball", "blocks", "boosted", "large-n"}
-        "auto": the feasible one of least predicted error, from public numbers. With a ``box`` and
-        too few users for "large-n", and no constant of a draw given, all is left to the protocol
-        ``central-mean`` where less error is predicted for it. Take that by name where users may
-        differ more than ``radius`` says.
+        "auto": the feasible one of least predicted error, from public numbers. With a ``box``, no
+        constant of a draw and too few users for "large-n", it runs ``central-mean`` where that has
+        less predicted error. Name ``central-mean`` yourself where users may differ by more than
+        ``radius``.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int

@@ -92,8 +92,8 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Public ends of the search, in counts. A user who has any item has norm 1 at least.
     noise : {"auto", "laplace", "gaussian"}
         Gaussian noise and l2 clips, where delta > 0; or Laplace noise and l1 clips. "auto" takes
-        Gaussian noise where delta allows it, unless Laplace noise is less: however broad users are,
-        which public numbers say, or as broad as they can be within the C that was chosen.
+        Gaussian noise where delta allows it, unless public numbers and the chosen C show that
+        Laplace noise is less.
     sparsity : int, optional
         s: slopes ||N||_1 / ||N||_2 are cut to R = sqrt(s) on the client, for the choice alone.
         Default: a tenth of the domain; s = d cuts nothing and makes the choice noisier.

@@ -78,11 +78,11 @@ class PoissonCounts(DomainHistogram, Central):
     clip_max : int
         Public upper end of the private choice.
     epsilon_choice : float, optional
-        Part of it for the choice of C. Default: a quarter, or what it takes to see one user in 200
-        who have fifty times as much as the others, whichever is less.
+        Part of epsilon for the choice of C. Default: a quarter, or what it takes to see one user in
+        200 who have fifty times as much as the others, whichever is less.
     choice : {"excess", "quantile"}
-        How C is chosen, see the module. "quantile" is the paper's: about as good on Poisson counts,
-        and up to ten times worse where users differ.
+        Score of the exponential mechanism that chooses C. "quantile" is the paper's: about as good
+        on Poisson counts, and up to ten times worse where users differ.
     delta : float
         0: Laplace noise. Positive: Gaussian noise, better for more than a few items.
     adjacency : str
@@ -94,7 +94,7 @@ class PoissonCounts(DomainHistogram, Central):
         False: release the clipped totals, raised to at least zero (the paper's baseline).
     guarded : bool
         Debias only where Poisson counts explain the total and noise grows at most fourfold
-        (:meth:`most_rate`). False: below n_users clip, however near (the paper's algorithm).
+        (:meth:`most_rate`). False: debias every total below n_users clip, as the paper does.
     trust : Aggregation, optional
         The nodes add the noise, and n_users is the number of those who answered; ``clip`` is given.
 

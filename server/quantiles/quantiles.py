@@ -47,7 +47,7 @@ class Quantiles(QuantileTarget):
     low, high : float
         Public range of the bins; what lies outside counts in the bin at that end.
     n_users : int
-        Public planning value, of which the script decides whether to ask at all.
+        Public planning value; where it is too small nobody is asked.
     n_bins : int
         K.
     of : {"samples", "user-means"}
