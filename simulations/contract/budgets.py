@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedhist.model.codec import query_digest
 from fedhist.model.query import Query
 from fedhist.privacy.adjacency import USER_LEVEL
 from fedhist.privacy.guarantee import Adjacency, Release, Trust, zcdp_epsilon
+from fedhist.users.batch import join
 from server.noise import SimulatedNoise
 from simulations.contract.law import (
     ANY_NODES,
@@ -26,6 +28,7 @@ from simulations.contract.law import (
     passes_over,
 )
 from simulations.contract.neighbours import EMPTY
+from simulations.contract.reports import repeat_users
 from simulations.contract.subject import (
     ABSENT,
     SEED,
@@ -346,6 +349,20 @@ def sensitivities_hold_under_every_adjacency(subject: Subject) -> None:
     for variant in under_adjacencies(subject.protocol):
         if variant.guarantee.private and variant.guarantee.trust is Trust.CENTRAL:
             a_user_moves_a_release_by_its_sensitivity_at_most.check(Subject(variant, subject.users))
+
+
+@law(SERVER_TRUSTED)
+def choices_hold_among_extreme_records(subject: Subject) -> None:
+    """The same for choices by scores where all others are extreme: scores reach their caps."""
+    if not any("exponential" in act.method for act in subject.watched.acts):
+        passes_over("It chooses nothing by scores.")
+    records = subject.records(subject.rows[0]).values()
+    alone = [replace(one, ids=one.ids + np.uint64(k)) for k, one in enumerate(records)]
+    users = repeat_users(join(sorted(alone, key=lambda one: int(one.ids[0]))), 32)
+    number = {"n_users": len(users)} if getattr(subject.made, "n_users", None) else {}
+    a_user_moves_a_release_by_its_sensitivity_at_most.check(
+        Subject(subject.replaced(**number), users)
+    )
 
 
 def _distinct(exact: dict[str, Any]) -> dict[str, Any]:

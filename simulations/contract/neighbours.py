@@ -80,7 +80,7 @@ def _one_item_of_counts(users: Users, row: int) -> Iterator[tuple[str, Integers,
 
 def _points(d: int, row: int) -> dict[str, Floats]:
     """Name samples: constants, signs, axes, directions; near 0 and far away."""
-    points = {f"{x:g}": np.full(d, x) for x in (-FAR, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0, FAR)}
+    points = {f"{x:g}": np.full(d, x) for x in (-FAR, -1.0, 0.0, 0.3, 0.5, 0.75, 1.0, FAR)}
     for size in (1.0, FAR):
         signs = np.where(np.arange(d) % 2, -size, size)
         points |= {f"{size:g} with signs": signs, f"{size:g} with other signs": -signs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from fractions import Fraction
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from clients.answers import fold_node
-from clients.randomizers.share_noise import draw_share
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
@@ -109,22 +109,30 @@ def honest_shares_are_the_whole_noise(subject: Subject) -> None:
                 delta <= share.delta * (1 + 1e-3),
                 f"{honest} honest shares have delta = {delta:.3g} of {share.delta:g}.",
             )
-        _check_shares(query, number, honest)
+        _check_shares(subject, query, number, honest)
 
 
 def _part(tau: float, who: Aggregation) -> int:
     return math.floor(Fraction(repr(float(tau))) * who.parties)
 
 
-def _check_shares(query: Aggregated, number: int, honest: int) -> None:
-    """Add up the shares that honest nodes draw, and compare with the noise they must make."""
+class Silence:
+    """Stands for a question about many integers, to which users say nothing."""
+
+    def answer_folded(self, *_: Any) -> Summary:
+        """Answer with zeros."""
+        return Summary(0, {"sums": np.zeros(DRAWS, np.int64)})
+
+
+def _check_shares(subject: Subject, query: Aggregated, number: int, honest: int) -> None:
+    """Add up what honest nodes without users send, and compare with the noise they must make."""
     from scipy.stats import norm
 
-    digest = query_digest(query, number)
-    each = [
-        draw_share(query.shares, DRAWS, seed=SEED, node=node, digest=digest)
-        for node in range(honest)
-    ]
+    digest, wide = query_digest(query, number), copy.copy(query)
+    vars(wide).update(query=Silence(), cohort=None, shares=query.shares, sends_n=False)
+    parts = [fold_node(wide, subject.users.none, SEED, digest, node) for node in range(honest)]
+    signed = f"int{query.share.bits}"
+    each = [part.sums["sums"].view(signed).astype(np.int64) for part in parts]
     demand(
         len({a.tobytes() for a in each}) == honest or query.shares.size < 1,
         "Two nodes draw the same share.",
