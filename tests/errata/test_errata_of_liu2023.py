@@ -107,18 +107,6 @@ def test_thresholds_change_with_the_adjacency():
     assert tails == [math.floor(mass), math.floor(mass * math.sqrt(2))]
 
 
-# -- erratum 2: "s = 0.1 d^2" ----------------------------------------------------------------------
-
-
-def test_the_sparsity_is_a_tenth_of_d_and_the_two_is_a_footnote_mark():
-    # Read as 0.1 d^2 the radius sqrt(s) would never cut a slope: ||N||_1 / ||N||_2 <= sqrt(d).
-    # The paper says that clipping "introduces bias", so that cannot be meant.
-    for d in (10, 100, 5000):
-        largest = math.sqrt(d)  # of a user with one of every item
-        assert math.sqrt(0.1 * d**2) >= largest
-        assert math.sqrt(0.1 * d) < largest
-
-
 # -- erratum 3: Lemma 4.1 --------------------------------------------------------------------------
 
 
