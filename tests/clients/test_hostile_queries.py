@@ -54,10 +54,7 @@ QUERIES: list[Query] = [
     *(
         kind(f, np.full(f.n_folds, centre), half_width, 1.0, channel)
         for f in FUNCTIONALS
-        for kind, channel in (
-            (ClippedMean, "laplace"),
-            (SampledScalar, "onebit"),
-        )
+        for kind, channel in ((ClippedMean, "laplace"), (SampledScalar, "onebit"))
         for centre, half_width in ((0.0, LEAST), (MOST, LEAST), (-MOST, MOST))
     ),
     *(

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clients.bounding.contribution import (
-    clip_rows,
-    clipped_counts,
-    grid_limit,
-)
+from clients.bounding.contribution import clip_rows, clipped_counts, grid_limit
 from fedhist.model.query import CHUNK
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -106,10 +102,7 @@ def test_grid_norm_never_exceeds_the_clip_in_exact_arithmetic(counts, clip, step
     grid = clip / steps
     count = np.array(counts, dtype=np.uint64)
     items = Items(
-        Keys.range(12),
-        np.array([0, len(counts)]),
-        np.arange(len(counts), dtype=np.uint32),
-        count,
+        Keys.range(12), np.array([0, len(counts)]), np.arange(len(counts), dtype=np.uint32), count
     )
     _, _, value = clip_rows(items, None, clip, norm, grid)
     assert value.dtype == np.int64

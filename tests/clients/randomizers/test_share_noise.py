@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clients.randomizers.share_noise import (
-    draw_share,
-    exact_differences,
-    gaussian_share,
-)
+from clients.randomizers.share_noise import draw_share, exact_differences, gaussian_share
 from fedhist.privacy.shares import ShareNoise
 from tests.privacy.enumerated import discrete_gaussian, share_difference
 from tests.running import p_value

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from clients.central_means.queries import (
-    STEPS,
-    ClippedMeans,
-    MeanBins,
-)
+from clients.central_means.queries import STEPS, ClippedMeans, MeanBins
 from fedhist.protocols import BoxMean, CentralMean
 from tests.running import one_sample, run
 

@@ -21,11 +21,7 @@ from server.distributions.median_size import (
     size_query,
 )
 from server.noise import SimulatedNoise
-from server.printed.ragged_distribution import (
-    dyadic_median,
-    dyadic_search,
-    dyadic_slack,
-)
+from server.printed.ragged_distribution import dyadic_median, dyadic_search, dyadic_slack
 from tests.running import curator, drive, table_users
 
 RULES = {"em": em_search, "dyadic": dyadic_search}

@@ -19,10 +19,7 @@ from fedhist.users.keys import Keys
 from server.distributions.median_size import RaggedTask, release
 from server.distributions.ragged_distribution import RaggedDistribution
 from server.noise import SimulatedNoise
-from server.printed.ragged_distribution import (
-    RaggedTaskAsPrinted,
-    zero_indicators_touched,
-)
+from server.printed.ragged_distribution import RaggedTaskAsPrinted, zero_indicators_touched
 from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
 from tests.running import Recorder, drive, secure, streams, table_users

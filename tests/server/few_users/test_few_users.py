@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from server.few_users.draws import (
-    FIRST_BUCKET,
-    LAST_BUCKET,
-    POINT,
-    BallSampler,
-    reduce_dimension,
-)
+from server.few_users.draws import FIRST_BUCKET, LAST_BUCKET, POINT, BallSampler, reduce_dimension
 from server.few_users.plan import (
     Buckets,
     Wishes,

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from server.few_users.draws import Rotation, clip_to_grid, release_draws, release_large_n
-from server.few_users.plan import (
-    FewUsersPlan,
-    Wishes,
-    choose_branch,
-    large_n_min,
-    n_bins,
-)
+from server.few_users.plan import FewUsersPlan, Wishes, choose_branch, large_n_min, n_bins
 from tests.running import curator
 
 

@@ -10,11 +10,7 @@ from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.clip_choice.by_paper import RULES
-from server.histograms.adaptive_histogram import (
-    CHOICE_SHARE,
-    AdaptiveHistogram,
-    threshold_rule,
-)
+from server.histograms.adaptive_histogram import CHOICE_SHARE, AdaptiveHistogram, threshold_rule
 from server.printed.histograms import PRINTED_RULES
 from tests.running import result as run
 from tests.running import table_users

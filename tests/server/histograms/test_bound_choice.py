@@ -11,9 +11,8 @@ import pytest
 from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
-from server.histograms.bound_choice import BoundTask, choose_bound, kept_counts
+from server.histograms.bound_choice import BoundTask, kept_counts
 from server.histograms.unbounded_histogram import PAPER_GRID, UnboundedHistogram
-from tests.running import Recorder, drive
 
 ZERO, REPLACE, ADD = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 INF = math.inf
@@ -133,12 +132,6 @@ def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
     assert max(error) <= (len(grid) + 1 + 40) * 2.0**-52 * n * grid[-1]
     assert (75 + 72 + 40) * n <= 2**30  # what docs/privacy.md says of 4 million users
     assert max(error) < 2.0**-22 * task.range / 2
-
-
-
-
-
-
 
 
 def test_grids():

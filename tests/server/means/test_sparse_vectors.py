@@ -45,8 +45,7 @@ def test_when_vectors_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "T", "epsilon", "other"),
-    [(20_000, 1, 4.0, "threshold"), (5000, 4, 2.0, "select")],
+    ("n", "T", "epsilon", "other"), [(20_000, 1, 4.0, "threshold"), (5000, 4, 2.0, "select")]
 )
 def test_vectors_err_a_third_of_the_papers_procedures(
     n: int, T: int, epsilon: float, other: str

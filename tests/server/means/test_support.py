@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from fedhist.channels.scalar import scalar_channel
-from server.means.sparse_mean import (
-    VoteLaw,
-    keep_largest,
-    pick_support,
-    vote_gain,
-    vote_threshold,
-)
+from server.means.sparse_mean import VoteLaw, keep_largest, pick_support, vote_gain, vote_threshold
 from server.printed.means import paper_threshold
 
 

@@ -75,10 +75,7 @@ SCALES = {
     "gaussian": ("gaussian", 2 * gaussian_multiplier(1.0, 1e-6)),
     "gaussian_zcdp": ("gaussian", 2 * math.sqrt(0.5 / fh.zcdp_rho(1.0, 1e-6))),
     "discrete_laplace": ("discrete_laplace", 2.0),
-    "discrete_gaussian": (
-        "discrete_gaussian",
-        math.hypot(2 * gaussian_multiplier(1.0, 1e-6), 2.0),
-    ),
+    "discrete_gaussian": ("discrete_gaussian", math.hypot(2 * gaussian_multiplier(1.0, 1e-6), 2.0)),
     "threshold": ("discrete_laplace", 2.0),
 }
 

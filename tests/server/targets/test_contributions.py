@@ -8,10 +8,7 @@ import pytest
 
 import fedhist as fh
 from clients.answers import streams
-from clients.histograms.contributions import (
-    NORM_STEPS,
-    NormHistogram,
-)
+from clients.histograms.contributions import NORM_STEPS, NormHistogram
 
 NAMES = ["お茶", "tea", "rye", "maté"]
 
@@ -65,12 +62,7 @@ def test_bins_and_weights(domain, norm, radius):
 
 @pytest.mark.parametrize(
     ("bins", "weight"),
-    [
-        ([0, 3], [0, 1]),
-        ([0, 1], [0, NORM_STEPS + 1]),
-        ([0, 1], [5, 1]),
-        ([0, 1], [0, -1]),
-    ],
+    [([0, 3], [0, 1]), ([0, 1], [0, NORM_STEPS + 1]), ([0, 1], [5, 1]), ([0, 1], [0, -1])],
 )
 def test_messages_that_are_not_honest(bins, weight):
     query = NormHistogram(None, (1.0, 2.0), 2, 1.0)

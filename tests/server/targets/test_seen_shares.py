@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from fedhist.protocols import (
-    LocalDistribution,
-)
+from fedhist.protocols import LocalDistribution
 from server.targets.lower_bounds import sizes_of
 from server.targets.sample_sizes import Held, samples_held
 from tests.running import count_table, table_users

@@ -32,13 +32,7 @@ from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.privacy.shuffling import calibrate, shuffled_epsilon
-from fedhist.protocols import (
-    BoundedHistogram,
-    FrequencyOracle,
-    LocalHistogram,
-    MeanL2,
-    NaiveMean,
-)
+from fedhist.protocols import BoundedHistogram, FrequencyOracle, LocalHistogram, MeanL2, NaiveMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
