@@ -1,4 +1,4 @@
-"""Private choice of a contribution bound: its score, range, exact law, privacy and usefulness."""
+"""Private choice of a contribution bound: its score, range, levels and grid."""
 
 import itertools
 import math

@@ -16,19 +16,8 @@ import numpy as np
 import pytest
 
 import fedhist as fh
+from fedhist import protocols as fp
 from fedhist.model.evaluation import measured
-from fedhist.protocols import (
-    BoxMean,
-    CentralDensity,
-    CentralMean,
-    Distribution,
-    FewUsersDistribution,
-    FrequencyOracle,
-    LocalDistribution,
-    Mean,
-    MeanLinf,
-    NaiveMean,
-)
 from simulations.runs.options import Options
 from simulations.runs.results import _diagnostics
 from simulations.runs.run import execute
@@ -70,23 +59,23 @@ RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}
 SHARES: dict[str, Any] = {"samples_per_user": T, "n_users": N}
 PLAIN: dict[str, Any] = {"shrink": False, "project": False, "level": 5, "truth_level": 5}
 STILL = [
-    FrequencyOracle(4.0, DOMAIN, project=True),
-    Distribution(DOMAIN, 4.0, delta=1e-6, **SHARES),
-    Distribution(DOMAIN, 4.0, mechanism="laplace", **SHARES),
-    Distribution(DOMAIN, 4.0, mechanism="one-item", **SHARES),
-    BoxMean(epsilon=1.0, dimension=3, **RANGE),
-    BoxMean(epsilon=1.0, delta=0.0, **RANGE),
-    CentralMean(epsilon=1.0, **RANGE),
-    CentralMean(epsilon=4.0, dimension=3, **RANGE),
-    CentralDensity(1.0, N, T, delta=1e-6, grid=16, **PLAIN),
+    fp.FrequencyOracle(4.0, DOMAIN, project=True),
+    fp.Distribution(DOMAIN, 4.0, delta=1e-6, **SHARES),
+    fp.Distribution(DOMAIN, 4.0, mechanism="laplace", **SHARES),
+    fp.Distribution(DOMAIN, 4.0, mechanism="one-item", **SHARES),
+    fp.BoxMean(epsilon=1.0, dimension=3, **RANGE),
+    fp.BoxMean(epsilon=1.0, delta=0.0, **RANGE),
+    fp.CentralMean(epsilon=1.0, **RANGE),
+    fp.CentralMean(epsilon=4.0, dimension=3, **RANGE),
+    fp.CentralDensity(1.0, N, T, delta=1e-6, grid=16, **PLAIN),
 ]
 DRAWN = [
-    NaiveMean(4.0, **RANGE),
-    Mean(4.0, samples_per_user=T, users="same", **RANGE),
-    MeanLinf(4.0, dimension=3, samples_per_user=T, **RANGE),
-    BoxMean(epsilon=4.0, adjacency="zero-out-user", **RANGE),
-    FewUsersDistribution(epsilon=2.0, domain=DOMAIN, **SHARES),
-    LocalDistribution(DOMAIN, 4.0, method="folds", **SHARES),
+    fp.NaiveMean(4.0, **RANGE),
+    fp.Mean(4.0, samples_per_user=T, users="same", **RANGE),
+    fp.MeanLinf(4.0, dimension=3, samples_per_user=T, **RANGE),
+    fp.BoxMean(epsilon=4.0, adjacency="zero-out-user", **RANGE),
+    fp.FewUsersDistribution(epsilon=2.0, domain=DOMAIN, **SHARES),
+    fp.LocalDistribution(DOMAIN, 4.0, method="folds", **SHARES),
 ]
 
 

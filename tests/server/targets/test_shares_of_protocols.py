@@ -5,31 +5,23 @@ from dataclasses import replace
 import pytest
 
 from clients.answers import fold_node
+from fedhist import protocols as fp
 from fedhist.model.codec import query_digest
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.protocols import (
-    AdaptiveHistogram,
-    BoundedHistogram,
-    BoxMean,
-    CentralDensity,
-    Distribution,
-    PoissonCounts,
-    UserLevelErm,
-)
 from fedhist.users.keys import Keys
 from server.intake import Intake
 from server.noise import SimulatedNoise
 from server.session.session import Session
 
 TEN = Aggregation(10)
-COUNTS = PoissonCounts(Keys.of(["お茶", "rye"]), 1.0, 400, clip=4, discrete=True, debias=False)
-DRINKS = replace(Distribution.example(), epsilon=4.0, project=False)
-BOX = replace(BoxMean.example(), discrete=True)
-CURVE = replace(CentralDensity.example(), discrete=True, shrink=False, project=False)
-CHOSEN = AdaptiveHistogram(
-    BoundedHistogram.example().domain, 4.0, 1e-6, threshold="dp-sgd", discrete=True
+COUNTS = fp.PoissonCounts(Keys.of(["お茶", "rye"]), 1.0, 400, clip=4, discrete=True, debias=False)
+DRINKS = replace(fp.Distribution.example(), epsilon=4.0, project=False)
+BOX = replace(fp.BoxMean.example(), discrete=True)
+CURVE = replace(fp.CentralDensity.example(), discrete=True, shrink=False, project=False)
+CHOSEN = fp.AdaptiveHistogram(
+    fp.BoundedHistogram.example().domain, 4.0, 1e-6, threshold="dp-sgd", discrete=True
 )
-RISK = replace(UserLevelErm.example(), discrete=True)
+RISK = replace(fp.UserLevelErm.example(), discrete=True)
 
 
 def ask(session, parts, seed=1, missing=()):
@@ -66,10 +58,10 @@ def test_what_nodes_cannot_add_is_refused_with_its_reason(protocol, change, told
 
 def test_auto_takes_a_mechanism_whose_noise_nodes_can_add():
     """Ten items a user: Gaussian shares of 100 nodes would be too small, so Laplace it is."""
-    many = Distribution(Keys.range(3000), 1.0, 2, 20_000, delta=1e-6, p_max=1e-3, trust=TEN)
+    many = fp.Distribution(Keys.range(3000), 1.0, 2, 20_000, delta=1e-6, p_max=1e-3, trust=TEN)
     assert many.chosen.linear is not None
     assert replace(many, trust=Aggregation(1000)).chosen.name in ("laplace", "presence-laplace")
-    few = replace(Distribution.example(), trust=TEN)
+    few = replace(fp.Distribution.example(), trust=TEN)
     assert few.chosen.name == "laplace"
 
 
