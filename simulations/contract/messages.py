@@ -9,11 +9,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from clients.guard import SIMULATED_OWNER
-from clients.node import Node
-from clients.store import ContextStore
 from fedhist.base.errors import WireError
-from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import (
     ARRAYS,
     HEAD,
@@ -30,16 +26,13 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.contract.law import (
     ANY_NODES,
-    EVERYBODY,
     demand,
     demand_same_arrays,
     demand_same_summary,
     law,
     refused,
 )
-from simulations.contract.reports import Blocks
-from simulations.contract.subject import SEED, Subject
-from simulations.runtimes.flower_internals import act_as_server
+from simulations.contract.subject import Subject
 
 
 def travel(record: RecordDict) -> RecordDict:
@@ -141,28 +134,3 @@ def fields_of_another_type_are_refused(subject: Subject) -> None:
                 decode_query(query.wire_name, json.dumps(without), arrays)
             with refused(WireError, f"{query.label!r} with an array more"):
                 decode_query(query.wire_name, text, arrays | {"more": np.zeros(3)})
-
-
-@law(EVERYBODY, once=True)
-def a_node_answers_by_blocks_as_at_once(subject: Subject) -> None:
-    """A Flower node sends the same bits, whether its users are in memory or come by blocks."""
-    act_as_server(run_id=1)
-    size = max(2, len(subject.users) // 23)
-    for fold in (True, False)[: 1 if subject.nodes > 1 else 2]:
-        for query, number in subject.queries:
-            record = encode_question(query, number, fold=fold)
-            bodies = []
-            for users in (subject.users, Blocks(subject.users, size)):
-                node = Node(NodeSetup(users, 1, SEED, SIMULATED_OWNER))
-                body = decode_answer(node.answer(record, ContextStore(RecordDict()))).body
-                demand(not isinstance(body, str), f"The node refuses: {body}")
-                bodies.append(body)
-            _demand_same_body(*bodies, exact=not fold or subject.integers)
-
-
-def _demand_same_body(a: Any, b: Any, *, exact: bool) -> None:
-    if isinstance(a, Summary):
-        demand_same_summary(b, a, "By blocks", exact=exact)
-        return
-    for x, y in ((a.arrays, b.arrays), (a.ragged, b.ragged), ({"ids": a.ids}, {"ids": b.ids})):
-        demand_same_arrays(dict(x), dict(y), "By blocks")
