@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ def document(answer: Answer) -> dict[str, Any]:
 
 
 def test_run(fedhist: Command) -> None:
-    result = document(fedhist(*RUN, "--json", "--out", "results/a"))
+    result = document(fedhist(*RUN, "--json"))
     assert result["kind"] == "run"
     assert result["estimate"]["key"][0] == "item-001"
     assert result["metrics"]["status"] == "ok"
     assert result["ledger"]["spent epsilon"] == 1.0
     assert "measured" in result["metrics"]["NOT PRIVATE"]
-    metrics = json.loads((Path(result["folder"]) / "metrics.json").read_text())
+    folder = Path(result["folder"]).resolve()
+    assert folder.parent == Path("results").resolve()
+    assert re.fullmatch(r"quickstart-\d{8}-\d{6}", folder.name)
+    metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics == result["metrics"]
 
 

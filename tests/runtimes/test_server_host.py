@@ -42,8 +42,9 @@ class NoNodes:
 def config(tmp_path: Path) -> Any:
     def make(**run: Any) -> dict[str, str]:
         book = str(tmp_path / "book.json")
+        more = MEAN | {name: run.pop(name) for name in {"repeat"} & run.keys()}
         table = {"seed": 1, "nodes": NODES, "ledger": book, **run}
-        file = write_config(tmp_path / f"{len(list(tmp_path.iterdir()))}.toml", run=table, **MEAN)
+        file = write_config(tmp_path / f"{len(list(tmp_path.iterdir()))}.toml", run=table, **more)
         return {"config": str(file), "overrides": "", "out": ""}
 
     return make
@@ -60,6 +61,7 @@ def states(folder: Path) -> list[str]:
         ({"clients": "aggregate", "runtime": "inline"}, "are for fedhist run"),
         ({"min_replies": 9}, "min_replies must be at most the number of nodes, 4, got 9"),
         ({"repeats": 2}, "run once"),
+        ({"repeat": {"times": 2}}, "run once"),
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_reserved(

@@ -75,6 +75,12 @@ def test_lines_are_settings_without_seeds(write: Write) -> None:
     assert about["axes"] == ["population.d"]
 
 
+def test_rows_of_a_sweep_are_labelled(write: Write) -> None:
+    rows = "[{ clip = 1 }, { clip = 2, delta = 0 }, { label = 'mine' }]"
+    lines = plan_of(load_study(write(f"[sweep]\nprotocols = {rows}\n")))[1]
+    assert [x.label for x in lines] == ["test-noted clip=1", "test-noted clip=2 delta=0", "mine"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
