@@ -55,9 +55,6 @@ def of_counts(counts: dict[str, int], user: int) -> fh.Summary:
     )
 
 
-# -- the codec and the wire ------------------------------------------------------------------------
-
-
 @law
 @given(arrays)
 def test_an_array_is_read_as_it_was_written(a: fh.Array) -> None:
@@ -75,9 +72,6 @@ def test_a_summary_is_read_as_it_was_written(records: list[dict[str, int]]) -> N
         again = summary_arrays(summary_of_arrays(1, written))
         assert written.keys() == again.keys()
         assert all(same(again[name], a) for name, a in written.items())
-
-
-# -- adding up -------------------------------------------------------------------------------------
 
 
 @law
@@ -102,8 +96,6 @@ def test_summaries_add_in_any_order_and_any_grouping(
     assert total.keyed["by item"].values.tolist() == [by_hand[n] for n in names]
     assert total.rows["row"][:, 0].tolist() == list(range(len(records)))
 
-
-# -- conversions of adjacency ----------------------------------------------------------------------
 
 costs = st.floats(1e-6, 20.0)
 adjacencies = st.sampled_from(USER_LEVEL)

@@ -116,9 +116,6 @@ def judged(protocol: Protocol, settings: Settings = SOME) -> Finding:
     return result
 
 
-# -- neighbouring populations ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CENTRAL)
 def test_the_pair_of_a_registered_protocol_are_neighbours_that_differ(name: str) -> None:
     protocol = protocol_class(name).example()
@@ -183,9 +180,6 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
         next(audit_central(Naming(), SOME))
 
 
-# -- runs ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["adaptive-histogram", "few-users-mean", "unbounded-histogram"])
 def test_a_run_is_what_a_session_would_have_published(name: str) -> None:
     protocol = protocol_class(name).example()
@@ -228,9 +222,6 @@ def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
     first = runs.ask(Bits(), "digest", 0)
     first.sums["bits"][:] = -1
     assert runs.ask(Bits(), "digest", 1).sums["bits"][0] == 12
-
-
-# -- findings --------------------------------------------------------------------------------------
 
 
 def test_an_honest_release_is_certified_from_below() -> None:

@@ -75,9 +75,6 @@ class BankProtocol(fh.Protocol):
         return sample_users(np.tile(np.linspace(-0.95, 0.95, 8), (40, 1)))
 
 
-# -- local
-
-
 @dataclass(frozen=True)
 class LocalReport(fh.Query):
     """One report of every user; a subclass says how it is drawn."""
@@ -149,8 +146,6 @@ def sample_users(rows: fh.Array) -> fh.Users:
     n, t = rows.shape
     return fh.Users.from_samples(np.arange(n), np.arange(n + 1) * t, rows.reshape(-1))
 
-
-# -- central
 
 Neighbours = tuple[fh.Users, fh.Users]
 

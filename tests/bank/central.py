@@ -67,8 +67,6 @@ class OneDraw(OkHistogram):
         return fh.Estimate.ok(rows.sum(axis=0) + float(z))
 
 
-# -- how far to clip
-
 LARGEST = 1024.0
 
 
@@ -136,8 +134,6 @@ class DoublingByCount(OkDoubling):
     def clipped(self, server: fh.Curator, rows: fh.Array, limit: float) -> float:
         return float((np.abs(rows) >= limit).sum())
 
-
-# -- which key comes first
 
 N_LISTED = 6
 

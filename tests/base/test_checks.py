@@ -60,9 +60,6 @@ def test_the_domain_of_a_configuration_comes_first() -> None:
         with_domain({}, None)
 
 
-# -- limits ----------------------------------------------------------------------------------------
-
-
 TEA = Keys.of(["tea", "rye"])
 
 

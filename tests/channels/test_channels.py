@@ -219,9 +219,6 @@ def test_the_kind_of_least_variance() -> None:
     assert {e: best_kind(e) for e in best} == best
 
 
-# -- sphere ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 63, 64, 65, 1000, MAX_DIMENSION])
 def test_the_constant_of_the_sphere(d: int) -> None:
     """c_d against the gamma function; lgamma itself loses digits for the largest d."""
@@ -243,9 +240,6 @@ def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
         exact += term
     assert odds <= exact
     assert log == pytest.approx(epsilon, rel=1e-9)
-
-
-# -- summed reports --------------------------------------------------------------------------------
 
 
 def test_vote_totals_have_the_exact_law() -> None:

@@ -204,9 +204,6 @@ def test_summed_law_has_the_moments_of_the_reports(kind: str) -> None:
         assert (rows.sum(axis=1) == n).all()
 
 
-# -- votes -----------------------------------------------------------------------------------------
-
-
 def exp_from_below(x: float) -> Fraction:
     total = term = Fraction(1)
     for k in range(1, 150):
@@ -244,9 +241,6 @@ def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:
     ones = votes[1:] * unary.p + (n - votes[1:]) * unary.flip
     shares = np.append(votes[1:], votes[0]) / n
     assert unary.debias(ones, int(n)) == pytest.approx(shares, abs=1e-12)
-
-
-# -- hadamard --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d", [1, 2, 4, 8, 16, 32, 512, 1024])

@@ -250,9 +250,6 @@ def test_processes_cannot_pass_a_cap_together(fedhist: Command, tmp_path: Path) 
     assert states() == ["reserved"] * 3
 
 
-# -- one adjacency per total ---------------------------------------------------------
-
-
 def guarantee(adjacency: Adjacency, epsilon: float = 0.5, delta: float = 0.0) -> Guarantee:
     return Guarantee(epsilon, delta, Trust.CENTRAL, adjacency)
 
@@ -351,9 +348,6 @@ def test_what_cannot_be_a_ledger_is_refused(run: Command, path: str) -> None:
     answer = run("--ledger", path)
     assert answer.status == 2
     assert "a ledger" in answer.err
-
-
-# -- fedhist node guard ----------------------------------------------------------------------------
 
 
 def test_a_folder_is_checked_counted_and_reset(fedhist: Command, tmp_path: Path) -> None:

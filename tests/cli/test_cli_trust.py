@@ -84,9 +84,6 @@ def test_nodes_that_drop_out_fail_the_run_below_the_quorum(fedhist: Command) -> 
     assert "3 of 20 replies are missing" in answer.err
 
 
-# -- shuffle ---------------------------------------------------------------------------------------
-
-
 PEOPLE = {"kind": "zipf", "n_users": 3000, "d": 20, "exponent": 1.0, "mean_items": 1}
 SAMPLES = {"kind": "gaussian", "n_users": 3000, "samples_per_user": 4, "mean": 0.2}
 ORACLE = {"name": "frequency-oracle", "epsilon": 1, "delta": 1e-5, "trust": "shuffle"}

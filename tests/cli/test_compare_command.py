@@ -100,9 +100,6 @@ def test_json_is_the_folders(fedhist: Command, study: Path, tmp_path: Path) -> N
     assert body == json.loads(fedhist("show", folder, "--json").out)
 
 
-# -- show ------------------------------------------------------------------------------------------
-
-
 def test_show_writes_every_format(fedhist: Command, study: Path, tmp_path: Path) -> None:
     said = fedhist("compare", study, "--seeds", 2, "--out", "out")
     text = fedhist("show", "out").out
@@ -139,9 +136,6 @@ def test_every_folder_is_shown(fedhist: Command, tmp_path: Path) -> None:
         assert "<html" in page
         table = fedhist("show", folder, "--as", "csv").out
         assert len(table.splitlines()) >= 2
-
-
-# -- list and new ----------------------------------------------------------------------------------
 
 
 def test_list(fedhist: Command) -> None:

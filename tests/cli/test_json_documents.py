@@ -62,9 +62,6 @@ def test_convert(fedhist: Command, tmp_path: Path) -> None:
     assert result["NOT PRIVATE"] == {"users": 30, "left_out": {}}
 
 
-# -- fedhist convert -------------------------------------------------------------------------------
-
-
 EVENTS = "user;item\n" + "".join(f"u{k % 40};item {k % 7}\n" for k in range(400))
 
 

@@ -35,8 +35,6 @@ def only_part(text: str, **changes: Any) -> Part:
     return plan(text, **changes).parts[0]
 
 
-# -- what one user changes -------------------------------------------------------------------------
-
 VALUES = (None, 0.0, 30.0, 100.0)
 RECORDS = [(None, None), *itertools.product((0, 1), VALUES)]
 
@@ -108,9 +106,6 @@ def test_gaussian_releases_by_group_keep_the_whole_delta() -> None:
     assert sum(e.release.delta for e in done.ledger.entries) <= 1e-6
 
 
-# -- what is read off ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "epsilon", "within"),
     [
@@ -158,9 +153,6 @@ def test_groups_go_on_from_their_journals() -> None:
 def test_groups_do_not_share_their_noise() -> None:
     a, b = run_releases(plan(AGES + 'by = "country"\ngroups = ["IT", "ES"]')).rows
     assert a.estimate != b.estimate  # both of nobody
-
-
-# -- bad input -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

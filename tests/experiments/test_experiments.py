@@ -48,9 +48,6 @@ def example(**changes: Any) -> Check:
     return replace(Check("s", "q", 1.0, 1.1, 0.8, 1.2), **changes)
 
 
-# -- verdicts ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ours", "verdict"),
     [(0.8, "PASS"), (1.2, "PASS"), (1.21, "FAIL"), (0.79, "FAIL"), (math.nan, "FAIL")],
@@ -58,9 +55,6 @@ def example(**changes: Any) -> Check:
 def test_a_verdict_is_an_interval(ours: float, verdict: str) -> None:
     """Ends belong to it; a NaN fails."""
     assert example(ours=ours).verdict == verdict
-
-
-# -- the TOML files ------------------------------------------------------------------------------
 
 
 def test_tolerances_are_read_as_written() -> None:
@@ -132,9 +126,6 @@ def test_settings_are_overridden_in_order() -> None:
     assert e.settings["repeats"] == 3
 
 
-# -- Figure 1 ------------------------------------------------------------------------------------
-
-
 def request_on(name: str, tmp_path: Path, rows: list[tuple[str, str, int]], **sets: Any) -> Request:
     path = tmp_path / "events.tsv"
     lines = ["userID\tartistID\tweight", *("\t".join(map(str, r)) for r in rows)]
@@ -152,9 +143,6 @@ def test_figure1_counts_distinct_items(tmp_path: Path) -> None:
     assert result.curves[0].x.tolist() == [1.0, 2.0, 3.0]
     judged = [c for c in result.checks if c.judged]
     assert [(c.ours, c.verdict) for c in judged] == [(pytest.approx(2 / 3), "PASS")]
-
-
-# -- Figures 2, 5 and 6 --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -248,9 +236,6 @@ def test_the_printed_rule_minimizes_the_printed_objective(users: fh.Users) -> No
     ((_, _, declared),) = server.calls
     assert declared["epsilon"] == 4.0
     assert declared["l1_sensitivity"] == pytest.approx(4 * radius / strength)
-
-
-# -- what is written -----------------------------------------------------------------------------
 
 
 @pytest.fixture

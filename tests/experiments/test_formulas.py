@@ -61,9 +61,6 @@ def test_c3_as_printed_is_too_small() -> None:
     assert 100 * printed < bias <= corrected
 
 
-# -- rates of private optimization -----------------------------------------------------------------
-
-
 ONE = Problem(0.5, 4000, 50, 20, 3.0, 5.0, 1.5, 0.4)
 
 
@@ -100,9 +97,6 @@ def test_rates_are_as_printed() -> None:
     assert sco_rate(ONE) == pytest.approx(3 * (math.sqrt(both / (20 * 4000)) + private))
 
 
-# -- densities ------------------------------------------------------------------------------------
-
-
 def test_rates_by_hand() -> None:
     """n = 1000, T = 10, epsilon = 1/2: n epsilon^2 = 250."""
     assert tables.rate_box(1000, 10, 0.5, 4) == pytest.approx(16 / 2500)
@@ -112,9 +106,6 @@ def test_rates_by_hand() -> None:
     assert tables.rate_sparse(1000, 10, 0.5, 100, 3) == pytest.approx(0.3 * math.log(1.4))
     assert tables.rate_density(1000, 10, 0.5, 1.0) == pytest.approx(2500**-0.5)
     assert tables.rate_density(1000, 10**9, 0.5, 1.0) == pytest.approx(250.0**-2)
-
-
-# -- the arithmetic of the checks ------------------------------------------------------------------
 
 
 def test_item_level_formulas_are_those_of_the_specification() -> None:
@@ -135,9 +126,6 @@ def test_item_level_formulas_are_those_of_the_specification() -> None:
     np.testing.assert_allclose(many["linf: naive"].y, T * linf.y, rtol=1e-3)
 
 
-# -- Figure 1 ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("m", "p", "q"), [(1, 0.3, 0.45), (7, 0.01, 0.011), (20, 0.9, 0.2)])
 def test_distances_are_sums_of_probabilities(m: int, p: float, q: float) -> None:
     laws = [[math.comb(m, x) * a**x * (1 - a) ** (m - x) for x in range(m + 1)] for a in (p, q)]
@@ -150,9 +138,6 @@ def test_figure_1_bends_as_the_paper_says() -> None:
     ours = {(c.setting, c.quantity): c.ours for c in result_of("binomial-distance").checks}
     assert ours[binomial.SMALL, "log-log slope"] == pytest.approx(0.93, abs=0.01)
     assert ours[binomial.LARGE, "log-log slope"] == pytest.approx(0.5, abs=0.01)
-
-
-# -- users needed --------------------------------------------------------------------------------
 
 
 def regime(k: int = 6, alpha: float = 0.05) -> complexity.Regime:

@@ -37,9 +37,6 @@ def twins(n: int, first: int, second: int) -> Users:
     return Users.from_counts(np.arange(n), user, np.arange(2 * n), [first, second] * n, words)
 
 
-# -- sampling at all thresholds at once ------------------------------------------------------------
-
-
 def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
     """Sums are those of min(m, C); columns grow with C up to the raw totals."""
     users = some_users()
@@ -72,9 +69,6 @@ def test_kept_counts_are_hypergeometric() -> None:
         assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
 
 
-# -- losses, scores and choices --------------------------------------------------------------------
-
-
 def test_expected_loss_is_the_mean_of_real_runs() -> None:
     """4,000 draws of the noise, within 5 standard errors: false alarm 1.2e-6."""
     release = Release(0.5, 0.01)
@@ -96,9 +90,6 @@ def test_scores_are_the_formulas() -> None:
         h = (counts * np.minimum(1.0, c / np.maximum(m, 1))[:, None]).sum(axis=0)
         t, lost = release.level(c), np.maximum(m - c, 0).sum()
         assert score == pytest.approx(2 * lost + np.minimum(h, t).sum(), rel=1e-6)
-
-
-# -- experiments -----------------------------------------------------------------------------------
 
 
 def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:

@@ -94,9 +94,6 @@ class Recorded:
         return self._make(index)
 
 
-# -- a server --------------------------------------------------------------------------------------
-
-
 def logged(make: Make, folder: Path) -> Make:
     def made(journal: Journal) -> Ask:
         ask = make(journal)
@@ -218,9 +215,6 @@ def serve(case: Case, folder: Path, make: Make, at: Point | None) -> str:
 def append(path: Path, data: bytes) -> None:
     with path.open("ab") as f:
         f.write(data)
-
-
-# -- what must hold --------------------------------------------------------------------------------
 
 
 def lines_of(journal: Path) -> list[bytes]:

@@ -23,8 +23,6 @@ from simulations.runs.config import Config, load_config, prepare
 from simulations.runs.options import Options
 from tests.faults.attacks import CASES, Adversary, assert_same, honest, hostile, left, shoppers
 
-# -- who ---------------------------------------------------------------------------------------
-
 
 def test_the_share_is_exact_nested_and_seeded() -> None:
     ids = shoppers(333).ids
@@ -65,9 +63,6 @@ def test_correlated_dropout_prefers_large_records() -> None:
     assert abs((sizes[plain] == 3).mean() - 1 / 3) < 0.18
 
 
-# -- on the way --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_who_does_not_answer_is_not_in_the_estimate(case: str) -> None:
     protocol, users = CASES[case]
@@ -78,9 +73,6 @@ def test_who_does_not_answer_is_not_in_the_estimate(case: str) -> None:
     assert result.adversaries["injected"] == {"dropout": n}
     assert list(result.adversaries["dropped"].values()) == [n]
     assert result.estimate.public.get("n_users", 3 * n) == 3 * n
-
-
-# -- nodes -------------------------------------------------------------------------------------
 
 
 def test_a_silent_node_is_left_out_whole() -> None:
@@ -96,9 +88,6 @@ def test_a_silent_node_is_left_out_whole() -> None:
     assert result.estimate.public["n_users"] == 160
     assert result.rounds[0]["missing"] == 2
     assert sum(result.adversaries["dropped"].values()) == 2
-
-
-# -- configuration -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

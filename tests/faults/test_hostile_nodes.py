@@ -69,9 +69,6 @@ def test_too_few_honest_nodes_end_the_run() -> None:
         over_flower(Adversary("dropout", 0.2, level="node"), 20, True, least=17)
 
 
-# -- on Ray ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.ray
 @pytest.mark.usefixtures("one_ray")
 def test_users_misbehave_on_ray_as_they_do_inline() -> None:

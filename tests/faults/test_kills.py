@@ -105,9 +105,6 @@ def test_a_journal_keeps_its_grade(folder: Path) -> None:
         )
 
 
-# -- a deployment ----------------------------------------------------------------------------------
-
-
 class Owned:
     """Nodes of owners who trust nobody, with a budget for one run and guards on disk."""
 

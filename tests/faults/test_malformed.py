@@ -18,8 +18,6 @@ from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import CASES, SEED, Adversary, assert_same, honest, hostile, left
 from tests.faults.malformed import FORMS, malform_report, malform_summary
 
-# -- malformed ---------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("case", CASES)
 def test_malformed_messages_are_dropped_and_counted(case: str) -> None:
@@ -59,9 +57,6 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
         session.advance(summary)
         recorded += 1
     assert recorded or session.estimate is not None
-
-
-# -- sifting -----------------------------------------------------------------------------------
 
 
 def test_sifting_equals_checking_one_by_one() -> None:

@@ -28,8 +28,6 @@ from tests.faults.attacks import (
 )
 from tests.running import count_table
 
-# -- poisoning ---------------------------------------------------------------------------------
-
 
 def test_input_poisoning_is_another_population() -> None:
     for (protocol, users), target in ((CASES["mean"], 0.9), (CASES["histogram"], "c")):
@@ -84,9 +82,6 @@ def test_maximal_gain_of_a_vote() -> None:
     assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
     tau = fh.UnaryChannel(1.0).tau
     assert math.isclose(signs(8)[3] - signs(0)[3], 1 / (n * tau), rel_tol=1e-9)
-
-
-# -- robust estimators -------------------------------------------------------------------------
 
 
 def test_half_is_too_many() -> None:

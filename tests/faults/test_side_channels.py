@@ -79,9 +79,6 @@ def test_an_exact_answer_does_have_a_size_that_depends_on_the_record() -> None:
     assert len(sizes) > 1
 
 
-# -- how long the few-users sampler works ----------------------------------------------------------
-
-
 def work_of(protocol: fh.Protocol, users: fh.Users, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Run once and list the sampler's steps: proposals of a batch, and 0 for a point made."""
     work: list[int] = []
@@ -117,9 +114,6 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
     assert len(steps[0]) >= 4
     assert sum(steps[0]) > 100
     assert all(work == steps[0] for work in steps)
-
-
-# -- how a run may end -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CENTRAL)

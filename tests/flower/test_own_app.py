@@ -96,9 +96,6 @@ def refused(apps: list[ClientApp], protocol: fh.Protocol, why: str, **more: Any)
         _ = strategy.estimate
 
 
-# -- what a load function may return ---------------------------------------------------------------
-
-
 class Dataset:
     """As a Hugging Face dataset: columns, and a method that gives a frame."""
 
@@ -169,9 +166,6 @@ def test_a_load_function_that_fails() -> None:
     refused([fh.flower.client_app(fails)], VOTES, r"node 0: load_users failed: OSError\('no disk'")
 
 
-# -- what nodes say before anything is asked -------------------------------------------------------
-
-
 def test_a_node_that_would_refuse_costs_nobody_anything() -> None:
     """Of two nodes with different policies, one would answer: it is not asked."""
     trusting = fh.flower.client_app(by_node, TRUSTING, user="who", item="what")
@@ -218,9 +212,6 @@ def test_invented_users_may_be_asked_without_noise() -> None:
         strategy, _ = run([app], bare)
         assert strategy.estimate.value is not None
         assert strategy.estimate.value.sum() == 3
-
-
-# -- in a deployment -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -278,9 +269,6 @@ def test_real_users_are_not_simulated(deployed: dict[str, Any]) -> None:
     refused([app], VOTES, "does not protect real ones", configs=[deployed])
 
 
-# -- beside training -------------------------------------------------------------------------------
-
-
 def training_app() -> ClientApp:
     app = ClientApp()
 
@@ -308,9 +296,6 @@ def test_without_an_app_beside() -> None:
     for kind, why in (("train", "No train function"), ("query", "not a fedhist message")):
         mine = Message(RecordDict({"mine": ConfigRecord({"x": 1})}), FIRST_NODE_ID, kind)
         assert why in str(grid.answer(mine).error.reason)
-
-
-# -- the server's half -----------------------------------------------------------------------------
 
 
 def test_a_server_app_publishes_the_estimate() -> None:

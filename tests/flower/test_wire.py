@@ -47,9 +47,6 @@ FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck), derandom
 SHAPES = [(), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4)]
 
 
-# -- arrays ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", sorted(DTYPES))
 def test_arrays_are_those_of_numpy_and_flower(name: str) -> None:
     for shape in SHAPES:
@@ -144,8 +141,6 @@ def test_what_cannot_travel(bad: np.ndarray) -> None:
     with pytest.raises(fh.WireError, match=str(bad.dtype)):
         pack_array(bad)
 
-
-# -- messages --------------------------------------------------------------------------------------
 
 QUERIES = [
     ClippedCounts(fh.Keys.of(["", "é", "日本"]), 2.0, 2, cohort=fh.Cohort(1, 0.0, 0.5)),
@@ -333,9 +328,6 @@ def said(record: RecordDict) -> object:
     assert head["n"] == len(arrays["ids"])
     names = {k: k.partition("/")[2] or k for k in arrays}
     return head["node"], head["digest"], plain({names[k]: a for k, a in arrays.items()})
-
-
-# -- named cases -----------------------------------------------------------------------------------
 
 
 def question(**changes: Any) -> RecordDict:

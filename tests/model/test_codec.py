@@ -228,9 +228,6 @@ def test_malformed_summaries_are_refused(change: dict[str, Any]) -> None:
         summary_of_arrays(2, summary_arrays(summary()) | change)
 
 
-# -- adding up -------------------------------------------------------------------------------------
-
-
 def swapped(**parts: Any) -> fh.Summary:
     return fh.Summary(**({k: getattr(summary(), k) for k in summary().__dict__} | parts))
 

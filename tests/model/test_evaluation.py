@@ -119,9 +119,6 @@ def test_a_protocol_says_a_part_from_records_or_from_sums() -> None:
         _ = fh.measured(Neither(p.domain, epsilon=1.0, clip=3.0), USERS).truth
 
 
-# -- measures of protocols -------------------------------------------------------------------------
-
-
 SEARCH = {"local-quantiles", "quantiles"}
 """Their truth takes more passes, which look for quantiles."""
 

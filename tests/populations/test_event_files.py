@@ -133,9 +133,6 @@ def test_missing_file_and_columns(tmp_path: Path) -> None:
         load(tmp_path / "events.csv", count=None)
 
 
-# -- domains and parts ---------------------------------------------------------------------------
-
-
 def test_top_breaks_ties_by_bytes_and_keeps_the_users_items(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     lines = ["a,z,5", "b,é,2", "a,b,2", "b,B,2", "a,rare,1", "b,z,1"]
@@ -174,9 +171,6 @@ def test_max_users_is_a_subset_that_ignores_the_records(tmp_path: Path) -> None:
     part = load(path, count=None, max_users=7).users
     np.testing.assert_array_equal(part.ids, every.ids[:7])
     assert len(load(path, count=None, max_users=500).users) == 50
-
-
-# -- specifications ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

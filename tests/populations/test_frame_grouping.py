@@ -215,9 +215,6 @@ def test_a_row_of_too_many_fields_and_no_user_is_nobody(tmp_path: Path, shards: 
         assert stored.ids.tolist() == loaded.users.ids.tolist()
 
 
-# -- pandas frames ---------------------------------------------------------------------------------
-
-
 def test_pandas_equals_polars() -> None:
     data = {
         "u": ["ann", "bob", "ann", "日本"],

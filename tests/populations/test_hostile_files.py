@@ -61,9 +61,6 @@ def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
         load(Path("/dev/null"))
 
 
-# -- other formats ---------------------------------------------------------------------------------
-
-
 TEXT = "user,item\nann,tea\nbob,rye\n"
 
 

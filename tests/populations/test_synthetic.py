@@ -128,9 +128,6 @@ def test_words_are_other_names_for_the_same_items() -> None:
     assert (one.indptr == other.indptr).all()
 
 
-# -- density samples -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("density", ["uniform", *BUMPS, [0.4, -0.3, 0.0, 0.2]])
 def test_draws_follow_the_density(density: str | list[float]) -> None:
     spec = population("density", n_users=400, samples_per_user=[10, 90], density=density, seed=3)

@@ -62,9 +62,6 @@ def neighbours(adjacency: fh.Adjacency) -> tuple[tuple[int, int], ...]:
     )
 
 
-# -- mechanisms ------------------------------------------------------------------------------------
-
-
 def users(db: Database) -> int:
     return sum(r is not None for r in db)
 
@@ -157,9 +154,6 @@ def exact_rho(p: fh.Floats, adjacency: fh.Adjacency) -> float:
     return float(max(result))
 
 
-# -- the rules -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_costs_of_the_table_are_exact(name: str) -> None:
     """Sums, counts and a published n, infinite entries included."""
@@ -214,9 +208,6 @@ def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
             result = convert(stated, source, target, null_safe=null_safe)
             assert exact_delta(p, target, result.epsilon) <= result.delta + ROUNDING
             assert exact_rho(p, target) <= result.rho * (1 + 1e-6)
-
-
-# -- what a charge knows ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("d", "factor"), [(1, 1.0), (2, 2.0), (3, 2.0)])

@@ -47,9 +47,6 @@ def test_a_number_and_whole_numbers(tmp_path: Path) -> None:
         assert table.equals(pl.read_csv(tmp_path / "estimate.csv", schema=table.schema))
 
 
-# -- strict JSON -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

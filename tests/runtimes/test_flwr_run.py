@@ -66,9 +66,6 @@ def test_the_app_bundle_is_whole_and_small() -> None:
     assert len(bundle) < 5_000_000  # Flower's own limit is 10 MB
 
 
-# -- somebody's own app ----------------------------------------------------------------------------
-
-
 EXAMPLE = APP / "docs" / "examples" / "flower-app"
 NODES = 3
 

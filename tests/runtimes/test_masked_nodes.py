@@ -189,9 +189,6 @@ def test_a_series_is_charged_with_its_first_question(tmp_path: Path) -> None:
     assert len(grid.store(3).unmasked()) == 5
 
 
-# -- signatures ------------------------------------------------------------------------------------
-
-
 def pem(folder: Path, n: int) -> list[Mapping[str, Any]]:
     keys = [Ed25519PrivateKey.generate() for _ in range(n)]
     peers = folder / "peers.pem"

@@ -195,9 +195,6 @@ def test_a_flipped_bit_in_a_message_is_refused(grid: FaultyGrid, name: str) -> N
     assert f"secagg.{name}" in reasons[0]
 
 
-# -- what a node does once only --------------------------------------------------------------------
-
-
 def answer(grid: FaultyGrid, message: Message) -> str | RecordDict:
     content = grid.answer(message).content
     kind = content["fedhist"]["kind"]

@@ -95,9 +95,6 @@ def test_a_process_that_may_map_little_is_refused_before_ray_aborts_it() -> None
     assert "FedhistError: this process may map 4,096 MiB" in done.stderr
 
 
-# -- somebody else's Ray ---------------------------------------------------------------------------
-
-
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import fedhist, ray

@@ -152,8 +152,6 @@ def test_a_node_with_bad_keys_is_left_out_by_name() -> None:
     assert play.server.refused == {3: "a public key of node 3 is of small order"}
 
 
-# --- signatures -----------------------------------------------------------------------------
-
 OWNERS = {i: entropy("owners")(32)[:31] + bytes([i]) for i in range(5)}
 PEERS = {k.owner_public_key(key) for key in OWNERS.values()}
 
@@ -215,9 +213,6 @@ def test_the_server_s_own_keys_under_a_peer_s_old_signature() -> None:
     ):
         with pytest.raises(Refused, match="no valid signature"):
             k.signer_of(signed, *other)
-
-
-# --- attempts -------------------------------------------------------------------------------
 
 
 def test_messages_of_another_attempt() -> None:

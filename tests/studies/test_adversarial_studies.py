@@ -40,9 +40,6 @@ def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run:
     return Cell(protocol or MEAN, GAUSSIAN, {"seed": 1} | run, adversary=tables)
 
 
-# -- cells -----------------------------------------------------------------------------------------
-
-
 def test_a_record_says_what_an_attacked_run_says() -> None:
     users = population(**GAUSSIAN).load().users
     protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
@@ -62,8 +59,6 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
     assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
     assert run_cell(cell(BAD | {"fraction": 0})).loss == honest.loss
 
-
-# -- sweeps ----------------------------------------------------------------------------------------
 
 ONE = [{"kind": "output-poisoning", "target": 1.0}]
 TWO = [ONE[0] | {"fraction": 0.1}, {"kind": "dropout", "fraction": 0.2}]
@@ -109,8 +104,6 @@ def test_attacks_that_cannot_be_meant(
     with pytest.raises(ValueError, match=message):
         swept(axes, adversary)
 
-
-# -- comparisons -----------------------------------------------------------------------------------
 
 COMPARE = {
     "epsilon": 2.0,

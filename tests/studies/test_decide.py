@@ -197,9 +197,6 @@ def test_what_cannot_be_asked(overrides: tuple[str, ...], named: str) -> None:
         decide(question(*overrides))
 
 
-# -- profile ---------------------------------------------------------------------------------------
-
-
 RECORDS = {
     "ann": {"tea": 6, "rye": 2},
     "bob": {"tea": 3},

@@ -180,9 +180,6 @@ def test_a_cluster_of_another_version_is_refused_before_any_work(
     assert runs(cells) == 0
 
 
-# -- folders ---------------------------------------------------------------------------------------
-
-
 def test_a_study_goes_on_in_its_folder(write: Write, tmp_path: Path) -> None:
     folder, log = tmp_path / "out", tmp_path / "log"
     path = write("[sweep]\nprotocol.epsilon = [1, 2]\nseeds = 2\n")

@@ -52,9 +52,6 @@ def values(cells: list[Cell], *keys: str) -> list[tuple[Any, ...]]:
     return [tuple(getattr(c, k.split(".")[0]).get(k.split(".")[1]) for k in keys) for c in cells]
 
 
-# -- grids -----------------------------------------------------------------------------------------
-
-
 def test_all_combinations(write: Write) -> None:
     cells = cells_of(
         write('[sweep]\nprotocol.epsilon = [0.5, 1]\n"population.n_users" = [60, 70]\nseeds = 2\n')
@@ -111,9 +108,6 @@ def test_grids_that_cannot_be_meant(write: Write, text: str, message: str) -> No
 def test_more_users_than_cells_may_hold_are_refused_before_any(write: Write) -> None:
     with pytest.raises(PopulationError, match="20,000,000"):
         cells_of(write("[sweep]\npopulation.n_users = [60, 20_000_000]\n"))
-
-
-# -- comparisons -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,6 @@ def test_every_format_has_the_same_table() -> None:
     assert body["lines"][1]["mean"] == 22.0
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def marks(axes: Any) -> list[tuple[float, float, str]]:
     out = []
     for c in axes.containers:
@@ -154,9 +151,6 @@ def grid() -> Compared:
                 result |= own
     axes = {"axes": ["protocol.epsilon", "population.n_users"]}
     return Compared(ABOUT | axes, tuple(lines), result)
-
-
-# -- the page --------------------------------------------------------------------------------------
 
 
 def test_the_page_is_small_and_static() -> None:

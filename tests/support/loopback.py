@@ -93,8 +93,6 @@ class Loopback:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # -- processes -----------------------------------------------------------------------------
-
     def supernode(self, node_config: Flat, *, pinned: bool = False) -> subprocess.Popen[bytes]:
         """Start a SuperNode as its owner would."""
         self._numbers += 1
@@ -150,8 +148,6 @@ class Loopback:
             except (urllib.error.URLError, OSError):
                 time.sleep(POLL_SECONDS)
         raise FedhistError(f"the SuperLink did not start; see {self.folder / 'superlink.log'}")
-
-    # -- runs ----------------------------------------------------------------------------------
 
     def run(self, app: Path, run_config: Flat, *, nodes: int | None = None) -> FlowerRun:
         """Submit a run and wait for its end; ``nodes``: of the simulation runtime."""

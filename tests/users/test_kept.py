@@ -44,9 +44,6 @@ def test_nobody_fits() -> None:
     assert keep_first(nobody, 10**9) == (nobody, 0)
 
 
-# -- users in blocks -------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["items", "samples"])
 def users(request: pytest.FixtureRequest) -> Users:
     if request.param == "samples":

@@ -29,9 +29,6 @@ def both(n: int) -> list[Streams]:
     return [seeded(n), SystemStreams(n)]
 
 
-# -- quality ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -45,9 +42,6 @@ def test_seed_context_and_purpose_separate_streams(other: SeededStreams) -> None
     """Hamming distance 32 on average: |z| < 5, false alarm 6e-7 each."""
     distance = np.bitwise_count(seeded().words(64) ^ other.words(64))
     assert abs(distance.mean() - 32) < 5 * 4 / np.sqrt(distance.size)
-
-
-# -- laws ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -127,9 +121,6 @@ def test_impossible_probabilities_are_refused(bad: float) -> None:
     for call in calls:
         with pytest.raises(ValueError, match="probabilities"):
             call()
-
-
-# -- batches ---------------------------------------------------------------------------------------
 
 
 def test_seeded_draws_do_not_depend_on_the_batch() -> None:
