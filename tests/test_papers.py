@@ -1,4 +1,4 @@
-"""Every row of docs/papers.md works: its classes, its tests and its experiments are there."""
+"""Every row of docs/papers.md works: its classes, tests, experiments and results are there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from docs.printed import ROOT
 from simulations.experiments.experiment import experiment, names
 
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in PAGE.splitlines()
@@ -41,7 +42,9 @@ def test_a_row_works(row: list[str]) -> None:
             assert built(tree).guarantee
     assert (ROOT / test.strip("`")).exists()
     assert re.findall(r"`[\w-]+`|\]\(", measured)
-    assert set(re.findall(r"`([\w-]+)`", measured)) <= set(names())
+    experiments = set(re.findall(r"`([\w-]+)`", measured))
+    assert experiments <= set(names())
+    assert {n for n in experiments if f"`{n}`" not in RESULTS} == set()
 
 
 def test_every_experiment_of_a_paper_has_a_row() -> None:

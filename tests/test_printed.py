@@ -58,6 +58,16 @@ def test_the_documentation_is_short() -> None:
     assert len(pages) <= 15
     assert sum(len(p.read_text(encoding="utf-8").split()) for p in pages) <= 20_000
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    assert len(newest.splitlines()) <= 60
+
+
+def test_the_glossary_has_the_words_of_the_field() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- ([^:]+):", text, re.MULTILINE)
+    assert len(entries) <= 80
+    wanted = {"differential privacy", "epsilon", "histogram", "noise", "mean"}
+    assert wanted | {"confidence interval"} <= set(entries)
 
 
 def test_times_may_differ_and_columns_may_be_wider() -> None:
