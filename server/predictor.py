@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from clients.answers import added_up, fold_node
+from clients.answers import added_up
 from fedhist.base.arrays import Array
-from fedhist.base.errors import FedhistError, PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import protocol_digest, query_digest, summary_arrays
@@ -27,7 +27,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.noise_source import seeded_gaussian
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.kept import FirstInMemory, keep_first
+from fedhist.users.kept import InMemory, keep
 from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server.noise import SimulatedNoise
 from server.session.session import Session
@@ -92,7 +92,7 @@ class Repeated:
     """
 
     def __init__(self, users: Shard, answering: float = 1.0) -> None:
-        self.users, self.answering = keep_first(users, 32 << 20)[0], answering
+        self.users, self.answering = keep(users, 128 << 20)[0], answering
         self._cohorts: dict[Cohort | None, Shard] = {}
         self._exact: dict[str, tuple[Summary, bool]] = {}
         self._kept: dict[str, Any] = {}
@@ -138,15 +138,11 @@ class Repeated:
             rng = np.random.default_rng(digest64("fedhist.predictor", key, digest, number))
             return query.draw_summary(block.select(present), rng)
 
-        try:
-            return added_up(query, asked, of)
-        except FedhistError:  # a local report without a law of sums: the clients are run
-            return fold_node(query, self.users.select(present), key, digest)
+        return added_up(query, asked, of)
 
     def _of_cohort(self, cohort: Cohort | None) -> Shard:
         """Return users whose blocks are those of a cohort, selected once if all are in memory."""
-        here = self.users.parts if isinstance(self.users, FirstInMemory) else [self.users]
-        if sum(map(len, here)) < len(self.users) or not isinstance(here[0], Users):
+        if not isinstance(self.users, Users | InMemory):
             return self.users
         if cohort not in self._cohorts:
             self._cohorts[cohort] = _Selected(self.users, cohort)

@@ -24,7 +24,6 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import VectorPart
 from fedhist.model.query import CHUNK, MOST_KNOWN, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.shards import BLOCK, Shard
@@ -56,7 +55,6 @@ class RadiusVotes(OracleVotes):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
         check_centre(self.centre, self.part)
         e = self.edges
         if e.dtype != np.float64 or e.ndim != 1 or not 1 <= len(e) <= 1 << 12:
@@ -139,7 +137,6 @@ class RankReports(LocalQuery):
     salt: int = 0  # public salt of the points
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
         check_centre(self.centre, self.part)
         check_scale("radius", self.radius)
         check_within("salt", self.salt, 0, 1 << 63, "[)")

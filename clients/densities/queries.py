@@ -21,7 +21,7 @@ from fedhist.base.errors import WireError
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -52,7 +52,6 @@ class BinReports(OracleVotes):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
         _ = self.channel
 
     @property

@@ -268,7 +268,6 @@ class ClippedMean(FoldReports):
     fold_salt: int = 0
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
         _check_folds(self.functional, self.fold_salt)
         check_choice("kind", self.kind, CHANNELS)
         c = self.centres

@@ -26,7 +26,6 @@ from fedhist.channels.sign_hashes import RademacherSigns
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS
@@ -68,7 +67,6 @@ class HashedVotes(LocalQuery):
     signed: bool = False
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
         check_scale("radius", self.radius)
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
         check_size("threshold", self.threshold)

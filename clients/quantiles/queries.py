@@ -20,7 +20,7 @@ from fedhist.base.errors import WireError
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import LocalQuery, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Trust, check_budget
+from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
@@ -149,7 +149,6 @@ class RankCells(OnBins, OracleVotes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_budget(self.epsilon)
         check_within("fold_salt", self.fold_salt, 0, 1 << 63, "[)")
         for name, a, kind, most in (
             ("upto", self.upto, np.int64, self.n_bins - 1),

@@ -6,7 +6,6 @@ the client half.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -20,70 +19,11 @@ from fedhist.users.batch import Users
 
 
 @dataclass(frozen=True)
-class Risk(ABC):
-    """Average over users of each user's average loss, plus ridge / 2 |theta|^2. NOT PRIVATE."""
-
-    ridge: float
-
-    @property
-    @abstractmethod
-    def middle(self) -> Floats:
-        """Average of the users' average features: (d,)."""
-
-    @abstractmethod
-    def value(self, theta: Floats) -> float:
-        """Return the risk."""
-
-    @abstractmethod
-    def gradient(self, theta: Floats) -> Floats:
-        """Return the gradient, (d,)."""
-
-    @abstractmethod
-    def hessian(self, theta: Floats) -> Floats:
-        """Return the Hessian, (d, d)."""
-
-    def minimise(self, radius: float) -> Floats:
-        """Return the minimiser in the ball of a radius around 0: (d,).
-
-        On the boundary it is the minimiser of the risk plus nu / 2 |theta|^2 for the multiplier
-        nu at which its length is the radius.
-        """
-        inside = self._newton()
-        if inside is not None and np.linalg.norm(inside) <= radius:
-            return inside
-        start = float(np.linalg.norm(self.gradient(np.zeros(len(self.middle))))) / radius
-
-        def at(log_nu: float) -> Floats | None:
-            return replace(self, ridge=self.ridge + float(np.exp(log_nu)))._newton()
-
-        def excess(log_nu: float) -> float:
-            theta = at(log_nu)
-            return np.inf if theta is None else float(np.linalg.norm(theta)) - radius
-
-        from scipy.optimize import brentq
-
-        low = high = float(np.log(start)) + 1e-9
-        while excess(low) < 0 and low > high - 60:
-            low -= 2.0
-        theta = at(brentq(excess, low, high, xtol=1e-13) if excess(low) > 0 else low)
-        if theta is None:
-            raise PopulationError("the risk has no minimiser that can be computed")
-        return project(theta, radius)
-
-    def _newton(self) -> Floats | None:
-        """Minimise over the whole space; None where no place is flat."""
-        from scipy.optimize import root
-
-        solution = root(self.gradient, np.zeros(len(self.middle)), jac=self.hessian, tol=1e-14)
-        flat = np.linalg.norm(solution.fun) <= 1e-9 * (1 + np.abs(self.middle).sum())
-        return np.asarray(solution.x) if flat else None
-
-
-@dataclass(frozen=True)
-class SquaredRisk(Risk):
+class SquaredRisk:
     """Of least squares, from sums over the users: nobody's samples are kept."""
 
-    features: Floats  # average of the users' average features: (d,)
+    ridge: float
+    middle: Floats  # average of the users' average features: (d,)
     squares: Floats  # of the products of features, and of the response as the last
 
     @classmethod
@@ -94,18 +34,17 @@ class SquaredRisk(Risk):
             raise PopulationError("no user has samples that a least-squares model can use")
         return cls(ridge, sums["features"] / n, sums["squares"] / n)
 
-    @property
-    def middle(self) -> Floats:
-        return self.features
-
     def value(self, theta: Floats) -> float:
+        """Return the risk."""
         at = np.append(theta, -1.0)
         return float(at @ self.squares @ at + self.ridge * theta @ theta) / 2
 
     def gradient(self, theta: Floats) -> Floats:
+        """Return the gradient: (d,)."""
         return np.asarray(self.squares[:-1] @ np.append(theta, -1.0) + self.ridge * theta)
 
     def hessian(self, theta: Floats) -> Floats:
+        """Return the Hessian: (d, d)."""
         return np.asarray(self.squares[:-1, :-1] + self.ridge * np.eye(len(theta)))
 
 
@@ -140,9 +79,10 @@ def usable_samples(users: Users, *, logistic: bool = False) -> tuple[Floats, Int
 
 
 @dataclass(frozen=True)
-class LogisticRisk(Risk):
+class LogisticRisk:
     """Of logistic regression, from all samples of the usable users."""
 
+    ridge: float
     x: Floats
     y: Floats  # -1 or 1
     weight: Floats  # 1 / (usable users times samples of this user)
@@ -158,20 +98,66 @@ class LogisticRisk(Risk):
 
     @property
     def middle(self) -> Floats:
+        """Average of the users' average features: (d,)."""
         return np.asarray(self.weight @ self.x)
 
     def value(self, theta: Floats) -> float:
+        """Return the risk."""
         losses = np.logaddexp(0.0, -self.y * (self.x @ theta))
         return float(self.weight @ losses + self.ridge / 2 * theta @ theta)
 
     def gradient(self, theta: Floats) -> Floats:
+        """Return the gradient: (d,)."""
         slope = -self.y * expit(-self.y * (self.x @ theta))
         return np.asarray((self.weight * slope) @ self.x + self.ridge * theta)
 
     def hessian(self, theta: Floats) -> Floats:
+        """Return the Hessian: (d, d)."""
         z = self.x @ theta
         w = self.weight * expit(z) * expit(-z)
         return np.asarray((self.x.T * w) @ self.x + self.ridge * np.eye(len(theta)))
+
+
+Risk = SquaredRisk | LogisticRisk
+"""Average over users of each user's average loss, plus ridge / 2 |theta|^2. NOT PRIVATE."""
+
+
+def minimise(risk: Risk, radius: float) -> Floats:
+    """Return the minimiser of a risk in the ball of a radius around 0: (d,).
+
+    On the boundary it is the minimiser of the risk plus nu / 2 |theta|^2 for the multiplier
+    nu at which its length is the radius.
+    """
+    from scipy.optimize import brentq
+
+    inside = _flat_place(risk)
+    if inside is not None and np.linalg.norm(inside) <= radius:
+        return inside
+    start = float(np.linalg.norm(risk.gradient(np.zeros(len(risk.middle))))) / radius
+
+    def at(log_nu: float) -> Floats | None:
+        return _flat_place(replace(risk, ridge=risk.ridge + float(np.exp(log_nu))))
+
+    def excess(log_nu: float) -> float:
+        theta = at(log_nu)
+        return np.inf if theta is None else float(np.linalg.norm(theta)) - radius
+
+    low = high = float(np.log(start)) + 1e-9
+    while excess(low) < 0 and low > high - 60:
+        low -= 2.0
+    theta = at(brentq(excess, low, high, xtol=1e-13) if excess(low) > 0 else low)
+    if theta is None:
+        raise PopulationError("the risk has no minimiser that can be computed")
+    return project(theta, radius)
+
+
+def _flat_place(risk: Risk) -> Floats | None:
+    """Minimise over the whole space; None where no place is flat."""
+    from scipy.optimize import root
+
+    solution = root(risk.gradient, np.zeros(len(risk.middle)), jac=risk.hessian, tol=1e-14)
+    flat = np.linalg.norm(solution.fun) <= 1e-9 * (1 + np.abs(risk.middle).sum())
+    return np.asarray(solution.x) if flat else None
 
 
 def project(theta: Floats, radius: float) -> Floats:

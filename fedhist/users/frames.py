@@ -86,15 +86,14 @@ def items_of_rows(
             "fault",
             "amount",
             pl.col("item").cast(pl.Categorical(pl.Categories.random())),
-            id=pl.when(pl.col("user").is_not_null()).then(user_ids(pl.col("user"))),
-            other=user_ids(pl.col("user"), digest64("fedhist.other-user-hash")),
+            **HASHED_USERS,
         )
         .group_by("id", "item", "fault")
         .agg(
             pl.len().alias("rows"),
             pl.col("amount").sum(),
             other.min(),
-            alike=other.min() == other.max(),
+            most=other.max(),
         )
     )
     dropped = judged(table, pairs, skip_bad_rows)
@@ -135,23 +134,17 @@ def samples_of_rows(
     without one of them, null or NaN, is left out: the user stays, with the others.
     """
     table, names = checked_samples(rows, user=user, value=value, overflow=overflow, decimal=decimal)
-    frame = collected(
-        table.select("user", "fault", *names).with_columns(
-            pl.col("user").cast(pl.Categorical(pl.Categories.random()))
-        )
-    )
+    frame = collected(table.select("fault", *names, **HASHED_USERS))
     tally = frame.group_by("fault").agg(pl.len().alias("rows"))
     dropped = judged(table, tally, skip_bad_rows)
-    frame = frame.filter(pl.col("user").is_not_null())
+    frame = frame.filter(pl.col("id").is_not_null()).sort("id", maintain_order=True)
     if not len(frame):
         raise PopulationError("no rows: there is not a single user")
+    ids, u = _number_ids(frame, table)
     good = (frame["fault"] == 0).to_numpy()
-    ids, u = _number_users(frame["user"])
-    u, frame = u[good], frame.filter(good)
-    order = np.argsort(u, kind="stable")
-    x = np.stack([frame[v].to_numpy() for v in names], axis=1)
-    indptr = offsets(np.bincount(u, minlength=len(ids)))
-    return ids, Samples(indptr, np.ascontiguousarray(without_infinities(x[order]))), dropped
+    x = np.stack([frame[v].to_numpy() for v in names], axis=1)[good]
+    indptr = offsets(np.bincount(u[good], minlength=len(ids)))
+    return ids, Samples(indptr, np.ascontiguousarray(without_infinities(x))), dropped
 
 
 def is_table(data: Any) -> bool:
@@ -240,6 +233,13 @@ def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:
     return names.map_batches(hashed, return_dtype=pl.UInt64, is_elementwise=True)
 
 
+HASHED_USERS = {
+    "id": pl.when(pl.col("user").is_not_null()).then(user_ids(pl.col("user"))),
+    "other": user_ids(pl.col("user"), digest64("fedhist.other-user-hash")),
+}
+"""Ids, and second hashes, by which names of one id are told apart."""
+
+
 def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArray[np.int64]]:
     """Return the ids of grouped events, which are sorted by them, and each row's place among them.
 
@@ -247,33 +247,21 @@ def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArra
     """
     ids, other = pairs["id"].to_numpy(), pairs["other"].to_numpy()
     first = np.append(True, ids[1:] != ids[:-1])
-    if not (pairs["alike"].all() and (first[1:] | (other[1:] == other[:-1])).all()):
+    most = pairs["most"].to_numpy() if "most" in pairs.columns else other
+    if not (first[1:] | (other[1:] == most[:-1])).all() or (other != most).any():
         names = collected(table.select(pl.col("user").drop_nulls().unique()))["user"]
         user_ids_of_bytes(*utf8(names))
     return ids[first], np.cumsum(first) - 1
 
 
-def _number_users(column: pl.Series) -> tuple[Words, NDArray[np.int64]]:
-    """Return the sorted ids of an encoded column's users, and each row's place among them."""
-    distinct = column.unique()
-    ids = user_ids_of_bytes(*utf8(distinct.cast(pl.String)))
-    order = np.argsort(ids)
-    return ids[order], _renumber(column, distinct, order)
-
-
 def _number_items(column: pl.Series) -> tuple[Keys, NDArray[np.int64]]:
     """Return the vocabulary of an encoded column in byte order, and each row's place in it."""
     distinct = column.unique()
-    names = distinct.cast(pl.String)
+    names, codes = distinct.cast(pl.String), distinct.to_physical().to_numpy()
     order = names.arg_sort()
-    return Keys(*utf8(names.gather(order))), _renumber(column, distinct, order.to_numpy())
-
-
-def _renumber(column: pl.Series, distinct: pl.Series, order: NDArray[Any]) -> NDArray[np.int64]:
-    codes = distinct.to_physical().to_numpy()
     place = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
-    place[codes[order]] = np.arange(len(codes))
-    return np.asarray(place[column.to_physical().to_numpy()])
+    place[codes[order.to_numpy()]] = np.arange(len(codes))
+    return Keys(*utf8(names.gather(order))), place[column.to_physical().to_numpy()]
 
 
 def utf8(strings: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -2,78 +2,47 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator
 
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Users
-from fedhist.users.shards import BLOCK, Shard, Wrapped
+from fedhist.users.shards import BLOCK, MOST_IN_MEMORY, Shard, Wrapped
 
-ROOM = 512 << 20
+ROOM = 256 << 20
 """Bytes of users, about, that a process keeps from the second round that asks them on."""
 
 
 PROBED = 64
-"""Users who tell how many will fit."""
+"""Users who tell how large all of them are."""
 
 
-class FirstInMemory(Wrapped):
-    """Users of whom the first are in memory; the others are made or read anew in every walk.
+class InMemory(Wrapped):
+    """Users in memory, under the digest of how they are made."""
 
-    The first are in parts, as they came: put together they would be there twice for a moment.
-    """
-
-    def __init__(self, users: Shard, parts: Sequence[Users]) -> None:
+    def __init__(self, users: Shard) -> None:
         super().__init__(users)
-        self.parts = parts
-        self._ends = list(accumulate(map(len, parts), initial=0))
+        self.whole = users.in_memory()
 
-    def slice(self, start: int, stop: int) -> FirstInMemory:
-        return FirstInMemory(self.users.slice(start, stop), list(self._among(start, stop)))
+    def slice(self, start: int, stop: int) -> Users:
+        return self.whole.slice(start, stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        start, kept = 0, self._ends[-1]
-        while start < kept:
-            stop = min(start + size, len(self))
-            blocks = list(self._among(start, stop))
-            if stop > kept:
-                blocks += self.users.slice(kept, stop).blocks(size)
-            yield blocks[0] if len(blocks) == 1 else self.none.followed_by(blocks)
-            start = stop
-        yield from self.users.slice(start, len(self)).blocks(size)
+        return self.whole.blocks(size)
 
-    def _among(self, start: int, stop: int) -> Iterator[Users]:
-        """Walk those from ``start`` to ``stop`` that are in memory."""
-        first = bisect_right(self._ends, start) - 1
-        for part, end in zip(self.parts[first:], self._ends[first:], strict=False):
-            if end >= stop:
-                return
-            a, b = max(start - end, 0), min(stop - end, len(part))
-            yield part if b - a == len(part) else part.slice(a, b)
+    def public_ids(self) -> Words:
+        return self.whole.ids
 
 
-def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
-    """Keep as many of the first users as take about so many bytes.
-
-    Returns the users, as they are if they are in memory or kept already or if nobody fits, and the
-    bytes taken: all of the room once those probed do not fit, so that nobody is probed again.
-    """
-    if isinstance(users, Users | FirstInMemory) or not (len(users) and room > 0):
+def keep(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
+    """Put users in memory who are not, if they take about so many bytes: them, and the bytes."""
+    n = len(users)
+    if isinstance(users, Users | InMemory) or not 0 < n <= MOST_IN_MEMORY:
         return users, 0
-    some = users.slice(0, min(PROBED, len(users))).in_memory()
-    fit = room * len(some) // size_of(some)
-    if fit < len(some):
-        return users, room
-    if len(some) == len(users):
-        return FirstInMemory(users, [some]), size_of(some)
-    parts, left = list[Users](), room
-    for block in users.slice(0, min(fit, len(users))).blocks():
-        size = size_of(block)  # those who come later may be larger than those probed
-        parts.append(block if size <= left else block.slice(0, len(block) * left // size))
-        left -= size
-        if left <= 0:
-            break
-    return FirstInMemory(users, parts), sum(map(size_of, parts))
+    some = users.slice(0, min(PROBED, n)).in_memory()
+    if size_of(some) * n > room * len(some):
+        return users, 0
+    kept = InMemory(users)
+    return kept, size_of(kept.whole)
 
 
 def size_of(users: Users) -> int:

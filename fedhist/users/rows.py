@@ -50,31 +50,19 @@ def checked_events(
     and what an error shows.
     """
     schema = _require(rows, [user, item, count, overflow])
-    who, nobody = named(user, schema[user])
     what, nothing = named(item, schema[item])
     amount, absent = pl.lit(1.0), pl.lit(False)
     if count is not None:
         amount, absent = _number(count, schema[count], "counts", decimal)
-    integral = amount == amount.floor()
-    good_count = (amount >= 0) & (amount < TOTAL_LIMIT) & integral
+    good_count = (amount >= 0) & (amount < TOTAL_LIMIT) & (amount == amount.floor())
+    faults = {
+        3: what.is_null() & ~nothing,
+        4: absent,
+        7: nothing,
+        8: ~good_count.fill_null(False),
+    }
     shown = [c for c in (user, item, count) if c is not None]
-    return rows.select(
-        user=who,
-        item=what,
-        amount=amount,
-        fault=_fault(
-            {
-                1: pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-                2: who.is_null() & ~nobody,
-                3: what.is_null() & ~nothing,
-                4: absent,
-                6: nobody,
-                7: nothing,
-                8: ~good_count.fill_null(False),
-            }
-        ),
-        shown=_shown(shown, schema),
-    )
+    return _checked(rows, schema, user, overflow, shown, faults, item=what, amount=amount)
 
 
 def checked_samples(
@@ -87,25 +75,31 @@ def checked_samples(
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Find the samples and their faults; parameters as in :func:`samples_of_rows`."""
     schema = _require(rows, [user, *value, overflow])
-    names = [f"value{k}" for k in range(len(value))]
-    who, nobody = named(user, schema[user])
     numbers = [_number(v, schema[v], "values", decimal) for v in value]
-    table = rows.select(
-        pl.lit(None).alias("item"),
-        *(x.alias(name) for (x, _), name in zip(numbers, names, strict=True)),
-        user=who,
-        fault=_fault(
-            {
-                1: pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-                2: who.is_null() & ~nobody,
-                5: pl.any_horizontal(absent for _, absent in numbers),
-                6: nobody,
-                9: pl.any_horizontal(x.is_null() for x, _ in numbers),
-            }
-        ),
-        shown=_shown([user, *value], schema),
-    )
-    return table, names
+    columns = {f"value{k}": x for k, (x, _) in enumerate(numbers)}
+    faults = {
+        5: pl.any_horizontal(absent for _, absent in numbers),
+        9: pl.any_horizontal(x.is_null() for x in columns.values()),
+    }
+    columns["item"] = pl.lit(None)
+    table = _checked(rows, schema, user, overflow, [user, *value], faults, **columns)
+    return table, [name for name in columns if name != "item"]
+
+
+def _checked(
+    rows: pl.LazyFrame,
+    schema: Mapping[str, pl.DataType],
+    user: str,
+    overflow: str | None,
+    shown: list[str],
+    faults: Mapping[int, pl.Expr],
+    **columns: pl.Expr,
+) -> pl.LazyFrame:
+    """Take the columns of a table, with the user of each row and what is wrong with it."""
+    who, nobody = named(user, schema[user])
+    extra = pl.lit(False) if overflow is None else pl.col(overflow).is_not_null()
+    fault = _fault({1: extra, 2: who.is_null() & ~nobody, 6: nobody, **faults})
+    return rows.select(user=who, fault=fault, shown=_shown(shown, schema), **columns)
 
 
 def _require(rows: pl.LazyFrame, names: list[str | None]) -> Mapping[str, pl.DataType]:

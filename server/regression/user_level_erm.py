@@ -20,7 +20,14 @@ import numpy as np
 
 from clients.records.gradients import Model
 from clients.regression.queries import NAME, UserGradients
-from clients.regression.risk import LogisticRisk, Risk, SquaredRisk, project, squared_sums
+from clients.regression.risk import (
+    LogisticRisk,
+    Risk,
+    SquaredRisk,
+    minimise,
+    project,
+    squared_sums,
+)
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import (
     check_choice,
@@ -361,7 +368,7 @@ class UserLevelErm(Central):
         is no bias where the centre follows the gradient; around 0, a share s of them weakens the
         gradient against the ridge by 1 - s.
         """
-        return self.risk_of(facts).minimise(self.radius)
+        return minimise(self.risk_of(facts), self.radius)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         n = facts["unusable"][0] if self.adds_up else facts.records.n_unusable()

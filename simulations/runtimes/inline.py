@@ -16,7 +16,7 @@ from fedhist.model.query import Query, Report, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, keep_first
+from fedhist.users.kept import ROOM, keep
 from fedhist.users.shards import BLOCK, Shard
 from server.intake import Intake
 
@@ -30,7 +30,7 @@ class InlinePopulation:
     ----------
     nodes : sequence of Shard
         Each walked by blocks; without ``fold`` one node's users are held at a time. From the second
-        round on the first users are kept, within :data:`~fedhist.users.kept.ROOM` bytes.
+        round on users are kept, within :data:`~fedhist.users.kept.ROOM` bytes.
     seed : int or None
         Of the users' coins; None draws them from system entropy.
     fold : bool
@@ -91,7 +91,7 @@ class InlinePopulation:
 
         for i, users in enumerate(self.nodes):
             if self.rounds:  # who are asked again may be asked often
-                users, taken = keep_first(users, self._room)
+                users, taken = keep(users, self._room)
                 self.nodes[i], self._room = users, self._room - taken
             watched = users if beside is None else Watched(users, beside)
             self._answer(intake, i, watched, functools.partial(told, i))

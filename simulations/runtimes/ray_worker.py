@@ -26,7 +26,7 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import load_like, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, FirstInMemory, keep_first, size_of
+from fedhist.users.kept import ROOM, InMemory, keep, size_of
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, edge
 from simulations.runtimes.simulated_grid import error_of
@@ -224,8 +224,8 @@ class Host:
             stays = 0 < size_of(users) == taken
             users = users.copy() if stays else users
         else:
-            users, taken = keep_first(users, self._room)
-            stays = isinstance(users, FirstInMemory)
+            users, taken = keep(users, self._room)
+            stays = isinstance(users, InMemory)
         self._room -= taken
         return users, stays
 

@@ -10,7 +10,14 @@ import pytest
 from scipy.optimize import minimize
 
 import fedhist as fh
-from clients.regression.risk import LogisticRisk, Risk, SquaredRisk, project, squared_sums
+from clients.regression.risk import (
+    LogisticRisk,
+    Risk,
+    SquaredRisk,
+    minimise,
+    project,
+    squared_sums,
+)
 from fedhist.protocols import UserLevelErm
 from server.regression.user_level_erm import gradient_std, least_users
 
@@ -120,7 +127,7 @@ def test_risk_and_minimiser_are_those_of_all_samples(
     theta = np.array([0.3, -1.0, 0.5])
     expected = slow_value(users, model, theta) + ridge / 2 * theta @ theta
     assert risk.value(theta) == pytest.approx(expected, rel=1e-12)
-    best = risk.minimise(radius)
+    best = minimise(risk, radius)
     ball = {"type": "ineq", "fun": lambda t: radius**2 - t @ t}
     solved = minimize(
         risk.value, np.zeros(3), method="SLSQP", constraints=ball, options={"ftol": 1e-14}
@@ -142,7 +149,7 @@ def test_derivatives_by_differences(model: str) -> None:
 
 def test_separable_labels_have_their_minimiser_on_the_boundary() -> None:
     users = fh.Users.from_samples([1, 2], [0, 1, 2], [[1.0, 1.0], [-1.0, -1.0]], unusable=True)
-    assert risk_of(users, "logistic").minimise(5.0) == pytest.approx([5.0])
+    assert minimise(risk_of(users, "logistic"), 5.0) == pytest.approx([5.0])
 
 
 def test_nobody_usable() -> None:
