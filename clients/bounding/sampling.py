@@ -123,8 +123,8 @@ def scratch_for(largest: int, clip: int) -> Scratch:
     """Room for a user of so many items: cumulative counts (or bits), counts, a set, two columns."""
     c = min(clip, MANY * (largest + 4))
     sizes = 2 * largest + 2, largest, 4 * c, c, c
-    ends, kept, seen, ranks, at = (np.empty(k, np.uint64) for k in sizes)
-    return ends, kept, seen, ranks, at
+    ends, kept, taken, ranks, at = (np.empty(k, np.uint64) for k in sizes)
+    return ends, kept, taken, ranks, at
 
 
 @kernel(forceinline=True)
@@ -174,7 +174,7 @@ def size_of(start: Any, stop: Any, count: Any) -> Any:
 @kernel(forceinline=True)
 def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, scratch: Any) -> None:
     """Draw c of m tokens by their ranks, and count them by entry in ``kept``."""
-    ends, kept, seen, ranks, at = scratch
+    ends, kept, taken, ranks, at = scratch
     size, slots, shift = uint64(1), uint64(2), uint64(63)
     while size <= s:
         size *= uint64(2)
@@ -189,18 +189,18 @@ def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, sc
     for k in range(s, size):
         ends[k] = ~uint64(0)
     for h in range(slots):
-        seen[h] = ~uint64(0)
+        taken[h] = ~uint64(0)
     for j in range(m - c, m):
         r, counter = _below(uint64(j) + uint64(1), counter)
         h = (r * uint64(GOLDEN)) >> shift
-        while seen[h] != ~uint64(0) and seen[h] != r:
+        while taken[h] != ~uint64(0) and taken[h] != r:
             h = (h + uint64(1)) & (slots - uint64(1))
-        if seen[h] == r:  # taken: j is larger than every rank drawn so far
+        if taken[h] == r:  # taken: j is larger than every rank drawn so far
             r = uint64(j)
             h = (r * uint64(GOLDEN)) >> shift
-            while seen[h] != ~uint64(0):
+            while taken[h] != ~uint64(0):
                 h = (h + uint64(1)) & (slots - uint64(1))
-        seen[h] = r
+        taken[h] = r
         ranks[uint64(j) - (m - c)], at[uint64(j) - (m - c)] = r, uint64(0)
     step = size >> uint64(1)
     while step:  # all ranks, level by level: a search at a time would wait for its loads

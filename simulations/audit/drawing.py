@@ -39,29 +39,29 @@ def copies_of(user: Users, ids: Words) -> Users:
 
 
 class Watched(Streams):
-    """Streams that note every draw in ``seen``: the words, or nothing for bits, which are sent."""
+    """Streams that note every draw in ``drawn``: the words, or nothing for bits, which are sent."""
 
-    def __init__(self, inner: Streams, seen: list[Words]) -> None:
-        self.inner, self.seen, self.n_users = inner, seen, inner.n_users
+    def __init__(self, inner: Streams, drawn: list[Words]) -> None:
+        self.inner, self.drawn, self.n_users = inner, drawn, inner.n_users
 
     def substream(self, purpose: str) -> Streams:
-        return Watched(self.inner.substream(purpose), self.seen)
+        return Watched(self.inner.substream(purpose), self.drawn)
 
     def rows(self, start: int, stop: int) -> Streams:
-        return Watched(self.inner.rows(start, stop), self.seen)
+        return Watched(self.inner.rows(start, stop), self.drawn)
 
     def words(self, n_draws: int) -> Words:
         """Draw, and note the words."""
-        self.seen.append(self.inner.words(n_draws).ravel())
-        return self.seen[-1].reshape(-1, n_draws).copy()
+        self.drawn.append(self.inner.words(n_draws).ravel())
+        return self.drawn[-1].reshape(-1, n_draws).copy()
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        self.seen.append(self.inner.ragged_words(indptr))
-        return self.seen[-1].copy()
+        self.drawn.append(self.inner.ragged_words(indptr))
+        return self.drawn[-1].copy()
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
         """Draw, and note that bits were drawn."""
-        self.seen.append(np.zeros(0, dtype=np.uint64))
+        self.drawn.append(np.zeros(0, dtype=np.uint64))
         return self.inner.bernoulli_bits(n_bits, probability)
 
 

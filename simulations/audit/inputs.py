@@ -63,11 +63,11 @@ class Space(ABC):
 class ItemSpace(Space):
     """Item counts.
 
-    ``vocabulary``: the items of the domain, and one outside; ``seen``: of the example population.
+    ``vocabulary``: the items of the domain, and one outside; ``real``: of the example population.
     """
 
     vocabulary: Keys
-    seen: tuple[dict[int, int], ...]
+    real: tuple[dict[int, int], ...]
 
     def extremes(self, rng: np.random.Generator) -> list[Record]:
         """Nothing, one item, many of one, all, half of them, one outside, real and random ones."""
@@ -78,8 +78,8 @@ class ItemSpace(Space):
         records += [{first: 1, outside: 1}, {first: 1, last: 1}, {first: 2}]
         records += [{j: c for j in range(k)} for c in (1, _MANY)]
         records += [{j: 1 for j in range(k // 2)}, {j: 1 for j in range(k // 2, k)}]
-        picked = rng.permutation(len(self.seen))[:4]
-        records += [self.seen[i] for i in picked.tolist()]
+        picked = rng.permutation(len(self.real))[:4]
+        records += [self.real[i] for i in picked.tolist()]
         for _ in range(2):
             some = rng.permutation(k)[: 1 + int(rng.integers(max(k, 1)))]
             records.append({int(j): int(rng.integers(1, 20)) for j in some})
@@ -88,7 +88,7 @@ class ItemSpace(Space):
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return the item that most hold; and the rarest, with one that nobody else holds."""
         outside = len(self.vocabulary) - 1
-        held = Counter(j for record in self.seen for j in record)
+        held = Counter(j for record in self.real for j in record)
         ranked = sorted(range(outside), key=lambda j: held[j])
         rare, common = ranked[0], ranked[-1] if outside > 1 else outside
         if single:
@@ -130,7 +130,7 @@ class SampleSpace(Space):
     """Real samples.
 
     ``low``, ``high``: range of the example population's samples; ``size``: its median number of
-    samples; ``seen``: tuple of (T, d) arrays; ``single``: one sample a record: for claims about one
+    samples; ``real``: tuple of (T, d) arrays; ``single``: one sample a record: for claims about one
     item, whose number is public.
     """
 
@@ -138,7 +138,7 @@ class SampleSpace(Space):
     low: float
     high: float
     size: int
-    seen: tuple[NDArray[np.float64], ...]
+    real: tuple[NDArray[np.float64], ...]
     single: bool = False
 
     def extremes(self, rng: np.random.Generator) -> list[Record]:
@@ -162,8 +162,8 @@ class SampleSpace(Space):
             lone[0] = HUGE
             longer = np.full((4 * t, d), self.high)
             records += [np.zeros((0, d)), mixed, lone, longer, np.full((1, d), self.high)]
-        picked = rng.permutation(len(self.seen))[:4]
-        records += [self.seen[i][:1] if self.single else self.seen[i] for i in picked.tolist()]
+        picked = rng.permutation(len(self.real))[:4]
+        records += [self.real[i][:1] if self.single else self.real[i] for i in picked.tolist()]
         records += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
         return records
 

@@ -71,7 +71,7 @@ class Crowd:
         ids = np.arange(self.n_users, dtype=np.uint64)
         return Users.from_counts(ids, user, item, count, self.domain), sizes
 
-    def protocol(self, mechanism: str, settings: Any, **how: Any) -> RaggedDistribution:
+    def protocol(self, mechanism: str, settings: Any, **fields: Any) -> RaggedDistribution:
         """Build the protocol for them."""
         return RaggedDistribution(
             self.domain,
@@ -80,7 +80,7 @@ class Crowd:
             m_max=self.m_max,
             n_users=self.n_users,
             mechanism=mechanism,
-            **how,
+            **fields,
         )
 
     def alike(self, mechanism: str, settings: Any) -> Distribution:

@@ -79,9 +79,9 @@ def _one_of_many(records: Sequence[Record], space: Space) -> list[Record]:
     """Put every item of a record of one beside the same others: those of an example user."""
     singles = _singles(records, space)
     if isinstance(space, ItemSpace):
-        most = max(space.seen, key=lambda r: sum(r.values()), default={})
+        most = max(space.real, key=lambda r: sum(r.values()), default={})
         rest = Counter(most) - Counter(list(most)[:1])
         return [dict(rest + Counter(r)) for r in singles] if rest else []
-    recorded = space.seen if isinstance(space, SampleSpace) else ()
+    recorded = space.real if isinstance(space, SampleSpace) else ()
     rows = max(recorded, key=len)[1:] if recorded else space.nothing
     return [np.concatenate((r, rows)) for r in singles] if len(rows) else []
