@@ -8,34 +8,25 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from simulations.audit.bounds import (
-    ALPHA,
-    MOST_CHECKS,
-    TOTAL_ALPHA,
-    claimed_delta,
-    delta_low,
-    epsilon_low,
-    proportion_high,
-    proportion_low,
-)
+from simulations.audit import bounds
 
 
-@pytest.mark.parametrize("alpha", [0.05, ALPHA / 8])
+@pytest.mark.parametrize("alpha", [0.05, bounds.ALPHA / 8])
 @pytest.mark.parametrize(("hits", "n"), [(1, 10), (9, 10), (10, 10), (37, 1000), (400_000, 10**6)])
 def test_limits_are_where_the_tail_is_alpha(hits: int, n: int, alpha: float) -> None:
-    low = float(proportion_low(hits, n, alpha))
+    low = float(bounds.proportion_low(hits, n, alpha))
     assert binom.sf(hits - 1, n, low) == pytest.approx(alpha, rel=1e-3)
     assert binom.sf(hits - 1, n, low) <= alpha  # outwards, also in doubles
     if hits < n:
-        high = float(proportion_high(hits, n, alpha))
+        high = float(bounds.proportion_high(hits, n, alpha))
         assert binom.cdf(hits, n, high) == pytest.approx(alpha, rel=1e-3)
         assert binom.cdf(hits, n, high) <= alpha
 
 
 def test_nothing_seen_and_everything_seen() -> None:
-    assert proportion_low(0, 5, 0.1) == 0
-    assert proportion_high(5, 5, 0.1) == 1
-    assert float(proportion_high(0, 5, 0.1)) == pytest.approx(1 - 0.1 ** (1 / 5), rel=1e-6)
+    assert bounds.proportion_low(0, 5, 0.1) == 0
+    assert bounds.proportion_high(5, 5, 0.1) == 1
+    assert float(bounds.proportion_high(0, 5, 0.1)) == pytest.approx(1 - 0.1 ** (1 / 5), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +39,7 @@ def test_epsilon_is_covered(p: float, q: float, delta: float) -> None:
     rng = np.random.default_rng(3)
     truth = math.log((p - delta) / q)
     a, b = rng.binomial(2000, p, 40_000), rng.binomial(2000, q, 40_000)
-    result = epsilon_low(a, 2000, b, 2000, delta=delta, alpha=0.05)
+    result = bounds.epsilon_low(a, 2000, b, 2000, delta=delta, alpha=0.05)
     assert (result > truth).sum() <= 2000
     assert (result > 0).any()
 
@@ -56,13 +47,13 @@ def test_epsilon_is_covered(p: float, q: float, delta: float) -> None:
 def test_an_event_that_one_input_never_makes() -> None:
     """1000 of 1000 against 0 of 1000: the limits are alpha / 2 to the power 1 / 1000."""
     tail = (0.01 / 2) ** (1 / 1000)
-    result = float(epsilon_low(1000, 1000, 0, 1000, alpha=0.01))
+    result = float(bounds.epsilon_low(1000, 1000, 0, 1000, alpha=0.01))
     assert result == pytest.approx(math.log(tail / (1 - tail)), rel=1e-6)
 
 
 def test_delta_is_a_curve_below_the_truth() -> None:
     grid = [0.0, 0.5, 1.0, 2.0]
-    result = delta_low(750_000, 10**6, 250_000, 10**6, grid)
+    result = bounds.delta_low(750_000, 10**6, 250_000, 10**6, grid)
     truth = np.maximum(0.75 - np.exp(grid) * 0.25, 0)
     assert (result <= truth).all()
     assert result == pytest.approx(truth, abs=0.011)
@@ -71,12 +62,12 @@ def test_delta_is_a_curve_below_the_truth() -> None:
 def test_a_claim_allows_what_randomized_response_does() -> None:
     """(epsilon, 0): the hockey-stick divergence of randomized response is the largest."""
     e = math.log(3)
-    assert claimed_delta([0.0, 0.5], e, 0.0) == pytest.approx(
+    assert bounds.claimed_delta([0.0, 0.5], e, 0.0) == pytest.approx(
         [0.5, 0.75 - math.exp(0.5) / 4], rel=1e-12
     )
-    assert claimed_delta(9.0, e, 0.01) == pytest.approx(0.01)
+    assert bounds.claimed_delta(9.0, e, 0.01) == pytest.approx(0.01)
 
 
 def test_all_false_alarms_together() -> None:
-    assert pytest.approx(TOTAL_ALPHA) == ALPHA * MOST_CHECKS
-    assert TOTAL_ALPHA <= 1e-6
+    assert pytest.approx(bounds.TOTAL_ALPHA) == bounds.ALPHA * bounds.MOST_CHECKS
+    assert bounds.TOTAL_ALPHA <= 1e-6

@@ -12,14 +12,8 @@ from scipy.stats import chisquare
 from vote_laws import scalar_probabilities
 
 import fedhist as fh
+from fedhist.channels import scalar
 from fedhist.channels.bits import vote_totals
-from fedhist.channels.scalar import (
-    CHANNELS,
-    LaplaceChannel,
-    OneBitChannel,
-    ScalarChannel,
-    best_kind,
-)
 from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
 from fedhist.protocols import Mean
 from fedhist.users.streams import integer_threshold
@@ -50,7 +44,7 @@ def e_to(epsilon: float, bits: int = 100) -> int:
         return int(Decimal(epsilon).exp() * 2**bits)
 
 
-def extremes(channel: ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
+def extremes(channel: scalar.ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
     x = channel.inputs()
     most = np.zeros(len(channel.alphabet()), dtype=np.uint64)
     least = np.full_like(most, 2**64 - 1)
@@ -61,7 +55,7 @@ def extremes(channel: ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
     return most, least
 
 
-@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("kind", list(scalar.CHANNELS))
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 0.03, 0.1, 1.0, 3.0, 8.0, 20.0, 50.0, 1e4])
 def test_the_ratio_never_exceeds_e_to_epsilon_in_exact_arithmetic(
     kind: str, epsilon: float
@@ -77,7 +71,7 @@ def test_the_ratio_never_exceeds_e_to_epsilon_in_exact_arithmetic(
         assert worst.max() >= (1 - 2.0**-11) * epsilon
 
 
-@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("kind", list(scalar.CHANNELS))
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 0.5, 1.0, 4.0, 20.0, 1e300])
 def test_laws_sum_to_one_and_means_are_linear_exactly(kind: str, epsilon: float) -> None:
     channel = fh.scalar_channel(kind, epsilon)
@@ -97,7 +91,7 @@ def test_laws_sum_to_one_and_means_are_linear_exactly(kind: str, epsilon: float)
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.2, 1.0, 7.0, 50.0])
 def test_laplace_weights_are_clamped_noise(epsilon: float) -> None:
-    channel = LaplaceChannel(epsilon)
+    channel = scalar.LaplaceChannel(epsilon)
     h, most = channel.table.tolist(), channel.most
     assert sum(h) == 2**63
     assert channel.table.nbytes < 5e6
@@ -111,7 +105,7 @@ def test_laplace_weights_are_clamped_noise(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.5, 1.0, 4.0])
 def test_laplace_noise_has_the_law_of_the_specification(epsilon: float) -> None:
-    channel = LaplaceChannel(epsilon)
+    channel = scalar.LaplaceChannel(epsilon)
     r, k = epsilon / (2 * channel.steps), np.arange(channel.reach)
     p = channel.table[: channel.reach] * 2.0**-63
     p[1:] /= 2  # of one side
@@ -120,7 +114,7 @@ def test_laplace_noise_has_the_law_of_the_specification(epsilon: float) -> None:
     assert channel.table[channel.reach :].sum() * 2.0**-63 < 2.0**-19
 
 
-@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("kind", list(scalar.CHANNELS))
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 4.0, 12.0, 30.0])
 def test_moments_agree_with_the_law(kind: str, epsilon: float) -> None:
     channel = fh.scalar_channel(kind, epsilon)
@@ -134,15 +128,15 @@ def test_moments_agree_with_the_law(kind: str, epsilon: float) -> None:
 
 
 def test_a_report_fits_its_type_at_both_ends() -> None:
-    edge = LaplaceChannel(0.0012111906233494764)
+    edge = scalar.LaplaceChannel(0.0012111906233494764)
     assert (edge.most, edge.dtype) == (2**15, np.int32)  # int16 holds the negative end alone
     budgets = np.geomspace(1e-4, 1e3, 200)
-    channels = [fh.scalar_channel(k, float(e)) for k in CHANNELS for e in budgets]
+    channels = [fh.scalar_channel(k, float(e)) for k in scalar.CHANNELS for e in budgets]
     assert all(c.bound <= np.iinfo(c.dtype).max for c in channels)
 
 
 def test_a_channel_takes_its_own_reports_only() -> None:
-    for kind in CHANNELS:
+    for kind in scalar.CHANNELS:
         channel = fh.scalar_channel(kind, 1.0)
         assert channel.sum_dtype == np.int64
         most = int(channel.bound)
@@ -154,8 +148,8 @@ def test_a_channel_takes_its_own_reports_only() -> None:
             with pytest.raises(fh.WireError, match="'reports'"):
                 channel.check("reports", bad, 3)
     with pytest.raises(fh.WireError, match="holds 0"):
-        OneBitChannel(1.0).check("reports", np.array([1, 0], dtype=np.int8), 2)
-    exact = LaplaceChannel(math.inf)
+        scalar.OneBitChannel(1.0).check("reports", np.array([1, 0], dtype=np.int8), 2)
+    exact = scalar.LaplaceChannel(math.inf)
     assert exact.sum_dtype == np.float64
     exact.check("reports", np.array([0.25, -1.0]), 2)
     for wrong in (np.nan, 1.5):
@@ -163,7 +157,7 @@ def test_a_channel_takes_its_own_reports_only() -> None:
             exact.check("reports", np.array([0.25, wrong]), 2)
 
 
-@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("kind", list(scalar.CHANNELS))
 def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
     """Chi-squared test of the sum of three reports; fails by chance with probability 1e-6."""
     channel = fh.scalar_channel(kind, 20.0 if kind == "laplace" else 2.0)
@@ -216,7 +210,7 @@ def test_bad_parameters() -> None:
 
 def test_the_kind_of_least_variance() -> None:
     best = {1e-3: "onebit", 0.6: "onebit", 0.8: "piecewise", 5.0: "piecewise", math.inf: "laplace"}
-    assert {e: best_kind(e) for e in best} == best
+    assert {e: scalar.best_kind(e) for e in best} == best
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 63, 64, 65, 1000, MAX_DIMENSION])

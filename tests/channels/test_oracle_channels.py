@@ -13,25 +13,18 @@ from oracle_laws import sets_of, unary_weights
 from scipy.linalg import hadamard
 
 from clients.randomizers.oracle_reports import draw_counts
+from fedhist.channels import oracles
 from fedhist.channels.hadamard import fwht
 from fedhist.channels.layers import WORD_VALUES
-from fedhist.channels.oracles import (
-    ProjectiveOracle,
-    SymbolOracle,
-    UnaryOracle,
-    best_projective,
-    oracle_channel,
-    spaces,
-)
 from fedhist.channels.projective import ProjectiveSpace
 
 SYMBOL_KINDS = ["krr", "hadamard", "projective"]
 KINDS = [*SYMBOL_KINDS, "subset", "unary"]
 
 
-def symbol_channel(kind: str, epsilon: float, k: int) -> SymbolOracle:
-    channel = oracle_channel(kind, epsilon, k)
-    assert isinstance(channel, SymbolOracle)
+def symbol_channel(kind: str, epsilon: float, k: int) -> oracles.SymbolOracle:
+    channel = oracles.oracle_channel(kind, epsilon, k)
+    assert isinstance(channel, oracles.SymbolOracle)
     return channel
 
 
@@ -48,14 +41,14 @@ def vectors(space: ProjectiveSpace) -> np.ndarray:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda e: oracle_channel("krr", e, 9),
-        lambda e: oracle_channel("hadamard", e, 6),
-        lambda e: ProjectiveOracle(e, 12, ProjectiveSpace(3, 3)),
-        lambda e: ProjectiveOracle(e, 38, ProjectiveSpace(3, 4)),
+        lambda e: oracles.oracle_channel("krr", e, 9),
+        lambda e: oracles.oracle_channel("hadamard", e, 6),
+        lambda e: oracles.ProjectiveOracle(e, 12, ProjectiveSpace(3, 3)),
+        lambda e: oracles.ProjectiveOracle(e, 38, ProjectiveSpace(3, 4)),
     ],
 )
 def test_laws_of_symbols_in_fractions(
-    make: Callable[[float], SymbolOracle], epsilon: float
+    make: Callable[[float], oracles.SymbolOracle], epsilon: float
 ) -> None:
     channel = make(epsilon)
     k = channel.n_symbols
@@ -104,7 +97,7 @@ def test_hadamard_sets_by_their_definition() -> None:
 @pytest.mark.parametrize("k", [1, 2, 7, 40])
 def test_law_of_a_subset_in_fractions(k: int, epsilon: float) -> None:
     """The exact probability of a subset with and without the symbol, and the classes of the law."""
-    channel = oracle_channel("subset", epsilon, k)
+    channel = oracles.oracle_channel("subset", epsilon, k)
     w, t = channel.chosen, channel.threshold  # type: ignore[attr-defined]
     held = Fraction(t, WORD_VALUES) / math.comb(k, w - 1)
     other = (1 - Fraction(t, WORD_VALUES)) / math.comb(k, w)
@@ -134,7 +127,7 @@ CASES = [(k, e, kind, v) for (k, e), row in TABLE.items() for kind, v in row.ite
 @pytest.mark.parametrize(("k", "epsilon", "kind", "v"), CASES)
 def test_variances_of_the_page(k: int, epsilon: float, kind: str, v: float) -> None:
     """The page counts k points without the null symbol, which takes the place of the last."""
-    channel = oracle_channel(kind, epsilon, k - 1)
+    channel = oracles.oracle_channel(kind, epsilon, k - 1)
     p, q = channel.p, channel.q
     result = (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
     if kind == "unary":  # the page leaves out the term of the user's own symbol
@@ -144,18 +137,20 @@ def test_variances_of_the_page(k: int, epsilon: float, kind: str, v: float) -> N
 
 def test_the_space_of_least_variance() -> None:
     for k, epsilon, q, t in [(100, 1.0, 3, 5), (65536, 4.0, 53, 4), (10**6, 2.0, 7, 9)]:
-        space = best_projective(epsilon, k - 1).space
+        space = oracles.best_projective(epsilon, k - 1).space
         assert (space.q, space.t) == (q, t)
-    tall = ProjectiveOracle(1.0, 99, ProjectiveSpace(3, 6))
-    assert tall.v > 0.99 * best_projective(1.0, 99).v
+    tall = oracles.ProjectiveOracle(1.0, 99, ProjectiveSpace(3, 6))
+    assert tall.v > 0.99 * oracles.best_projective(1.0, 99).v
 
 
 @pytest.mark.parametrize("k", [1, 2, 30, 1000, 5000, 1 << 22])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0, 4.0, 8.0])
 def test_auto_is_the_best_within_its_limits(k: int, epsilon: float) -> None:
-    best = oracle_channel("auto", epsilon, k)
+    best = oracles.oracle_channel("auto", epsilon, k)
     kinds = KINDS if k <= 1 << 16 else SYMBOL_KINDS
-    able = [c for c in (oracle_channel(kind, epsilon, k) for kind in kinds) if c.bits <= 4096]
+    able = [
+        c for c in (oracles.oracle_channel(kind, epsilon, k) for kind in kinds) if c.bits <= 4096
+    ]
     assert best in able
     least = min(c.v for c in able)
     assert best.v <= 1.03 * least
@@ -163,19 +158,19 @@ def test_auto_is_the_best_within_its_limits(k: int, epsilon: float) -> None:
 
 
 def test_what_auto_takes_and_refuses() -> None:
-    assert oracle_channel("auto", 2.0, (1 << 22) + 1).kind == "krr"
-    assert oracle_channel("auto", math.inf, 10).kind == "krr"
-    assert oracle_channel("auto", 0.5, 90, max_bits=8).bits <= 8
+    assert oracles.oracle_channel("auto", 2.0, (1 << 22) + 1).kind == "krr"
+    assert oracles.oracle_channel("auto", math.inf, 10).kind == "krr"
+    assert oracles.oracle_channel("auto", 0.5, 90, max_bits=8).bits <= 8
     with pytest.raises(ValueError, match="do not fit into messages of 3 bits"):
-        oracle_channel("auto", 1.0, 90, max_bits=3)
+        oracles.oracle_channel("auto", 1.0, 90, max_bits=3)
     with pytest.raises(ValueError, match="kind must be"):
-        oracle_channel("best", 1.0, 90)
+        oracles.oracle_channel("best", 1.0, 90)
     for kind, k in (("subset", 65537), ("unary", 65537), ("projective", (1 << 22) + 1)):
         with pytest.raises(ValueError, match="n_symbols"):
-            oracle_channel(kind, 1.0, k)
+            oracles.oracle_channel(kind, 1.0, k)
     with pytest.raises(ValueError, match="too small"):
-        oracle_channel("subset", 1e-300, 5)
-    assert [s.t for s in spaces(3)][:2] == [3, 3]
+        oracles.oracle_channel("subset", 1e-300, 5)
+    assert [s.t for s in oracles.spaces(3)][:2] == [3, 3]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,7 +181,7 @@ def test_summed_law_has_the_moments_of_the_reports(kind: str) -> None:
     within 12 percent, 4.6 of their standard errors.
     """
     k, n_draws = 7, 3000
-    channel = oracle_channel(kind, 1.3, k)
+    channel = oracles.oracle_channel(kind, 1.3, k)
     true = np.array([30, 5, 0, 12, 1, 1, 1, 10])
     n = int(true.sum())
     generator = np.random.default_rng(8)
@@ -212,7 +207,7 @@ def exp_from_below(x: float) -> Fraction:
     return total
 
 
-def worst_ratio(channel: UnaryOracle) -> Fraction:
+def worst_ratio(channel: oracles.UnaryOracle) -> Fraction:
     weights = unary_weights(channel)
     return max(Fraction(int(max(column)), int(min(column))) for column in weights.T)
 
@@ -221,7 +216,7 @@ def worst_ratio(channel: UnaryOracle) -> Fraction:
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_exact_ratio(epsilon: float, k: int) -> None:
     """Over all votes, none included, and all outputs: at most e^epsilon, and nearly attained."""
-    channel = UnaryOracle(epsilon, k)
+    channel = oracles.UnaryOracle(epsilon, k)
     weights = unary_weights(channel)
     whole = 1 << (64 * k)
     assert all(sum(map(int, row)) == whole for row in weights)
@@ -237,7 +232,7 @@ def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:
     """The expected counts of any votes, debiased, are the shares of the symbols; none counts 0."""
     votes = np.arange(k + 1) + 1.0
     n = votes.sum()
-    unary = UnaryOracle(epsilon, k)
+    unary = oracles.UnaryOracle(epsilon, k)
     ones = votes[1:] * unary.p + (n - votes[1:]) * unary.flip
     shares = np.append(votes[1:], votes[0]) / n
     assert unary.debias(ones, int(n)) == pytest.approx(shares, abs=1e-12)

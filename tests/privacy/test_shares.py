@@ -2,16 +2,9 @@
 
 import math
 
+import enumerated
 import numpy as np
 import pytest
-from enumerated import (
-    added,
-    delta_of_shift,
-    discrete_gaussian,
-    largest_log_ratio,
-    negative_binomial,
-    share_difference,
-)
 
 from fedhist.privacy.guarantee import gaussian, gaussian_multiplier, pure
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
@@ -30,16 +23,16 @@ def test_m_laplace_shares_are_pure_and_fewer_are_not(scale, fewer):
     noise = shares("laplace", 4, epsilon=4 / scale)
     assert noise.size == scale
     for shape, ratio in ((0.8, fewer), (1.0, 1.0), (1.25, 0.98)):
-        law = share_difference(shape, noise.size, 12 * scale)
-        assert largest_log_ratio(law, 4) * scale / 4 == pytest.approx(ratio, abs=1e-3)
+        law = enumerated.share_difference(shape, noise.size, 12 * scale)
+        assert enumerated.largest_log_ratio(law, 4) * scale / 4 == pytest.approx(ratio, abs=1e-3)
 
 
 def test_laplace_shares_add_up_to_the_discrete_laplace_law():
     """Five shares, convolved, are exp(-|k| / s) up to rounding."""
     noise = shares("laplace", 3, honest=5)
-    x = negative_binomial(noise.share, noise.size, 120)
+    x = enumerated.negative_binomial(noise.share, noise.size, 120)
     one = np.convolve(x, x[::-1])
-    law = added(one, 5)
+    law = enumerated.added(one, 5)
     k = np.arange(-25, 26)
     expected = math.tanh(0.5 / noise.size) * np.exp(-np.abs(k) / noise.size)
     assert law[len(law) // 2 + k] == pytest.approx(expected, rel=1e-10)
@@ -57,11 +50,11 @@ def test_a_gaussian_share_has_its_part_of_the_variance(honest):
 def test_every_admissible_sum_keeps_the_budget():
     """N = 10, one in five may drop out, one in ten collude: M = 7; 7, 8 and 10 shares."""
     noise = shares("gaussian", 8.0, delta=1e-6, honest=7)
-    one = discrete_gaussian(noise.share**2, math.ceil(12 * noise.share))
+    one = enumerated.discrete_gaussian(noise.share**2, math.ceil(12 * noise.share))
     for count in (7, 8, 10):
-        assert delta_of_shift(added(one, count), 8, 1.0) <= 1e-6
+        assert enumerated.delta_of_shift(enumerated.added(one, count), 8, 1.0) <= 1e-6
         assert noise.std(count) == pytest.approx(noise.size * math.sqrt(count / 7))
-    assert delta_of_shift(added(one, 6), 8, 1.0) > 1e-6
+    assert enumerated.delta_of_shift(enumerated.added(one, 6), 8, 1.0) > 1e-6
 
 
 def test_too_coarse_a_grid_is_refused_by_name():
@@ -102,7 +95,7 @@ def test_predictions_follow_the_law_of_the_sum(scale, count):
     """Std and expected errors against the enumerated law of count / 80 shape."""
     law = ShareNoise("laplace", scale, 80).law(count, step=0.5)
     span = math.ceil(45 * scale) + 5
-    z, p = np.arange(-span, span + 1), share_difference(count / 80, scale, span)
+    z, p = np.arange(-span, span + 1), enumerated.share_difference(count / 80, scale, span)
     assert law.std == pytest.approx(0.5 * math.sqrt(math.fsum(p * z**2)), rel=1e-9)
     bias, kept = np.array([0.0, 0.2, 3.5, 40.0]), np.array([0.0, 4.0, 0.3, 2.0])
     error = [math.fsum(p * np.abs(0.5 * z - b)) for b in bias]
@@ -120,15 +113,15 @@ def test_the_tail_of_laplace_shares_is_a_bound(scale, count):
     assert tail - noise.tail(count, 1 << 20) == pytest.approx(-40 * scale * math.log(2), abs=1)
     at = math.ceil(tail - 40 * scale * math.log(2))  # where the bound is 2^-20
     span = math.ceil(60 * scale)
-    law = share_difference(count / 80, scale, span)
+    law = enumerated.share_difference(count / 80, scale, span)
     z = np.arange(-span, span + 1)
     assert math.fsum(law[np.abs(z) > at]) <= 2.0**-20
 
 
 def test_the_tail_of_gaussian_shares_is_a_bound():
     noise = shares("gaussian", 8.0, delta=1e-6, honest=7)
-    one = discrete_gaussian(noise.share**2, math.ceil(25 * noise.share))
-    law = added(one, 10)
+    one = enumerated.discrete_gaussian(noise.share**2, math.ceil(25 * noise.share))
+    law = enumerated.added(one, 10)
     far = np.abs(np.arange(len(law)) - len(law) // 2) > noise.tail(10, 1)
     assert 0 < math.fsum(law[far]) <= 2.0**-40
 

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from simulations.reporting.files import (
-    MARK,
-    check_file,
-    check_folder,
-    kind_of,
-    whole_folder,
-)
+from simulations.reporting import files
 
 
 def make(folder: Path, kind: str = "run", text: str = "old", **more: bool) -> None:
-    with whole_folder(folder, kind, **more) as part:
+    with files.whole_folder(folder, kind, **more) as part:
         (part / "a.txt").write_text(text)
 
 
@@ -28,7 +22,7 @@ def test_another_kind_is_left_alone_unless_it_is_forced(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'run', not 'study'"):
         make(folder, "study")
     make(folder, "study", force=True)
-    assert kind_of(folder) == "study"
+    assert files.kind_of(folder) == "study"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
@@ -49,9 +43,9 @@ def test_a_folder_without_a_mark(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "c.txt").touch()
     with pytest.raises(ValueError, match=r"c\.txt"):
-        check_folder(tmp_path / "other", "run")
-    (tmp_path / "other" / MARK).write_text("[]")
-    assert kind_of(tmp_path / "other") == ""
+        files.check_folder(tmp_path / "other", "run")
+    (tmp_path / "other" / files.MARK).write_text("[]")
+    assert files.kind_of(tmp_path / "other") == ""
 
 
 def test_where_one_stands_is_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +53,11 @@ def test_where_one_stands_is_no_target(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path / "here")
     for path in (".", "..", "/"):
         with pytest.raises(ValueError, match="replace"):
-            check_folder(path, "run", force=True)
+            files.check_folder(path, "run", force=True)
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(ValueError, match="file"):
-        check_folder(file, "run", force=True)
+        files.check_folder(file, "run", force=True)
 
 
 def test_what_breaks_off_leaves_what_was_there(
@@ -74,7 +68,7 @@ def test_what_breaks_off_leaves_what_was_there(
     def broken(*_: object) -> None:
         raise RuntimeError
 
-    with pytest.raises(RuntimeError), whole_folder(tmp_path / "out", "run"):
+    with pytest.raises(RuntimeError), files.whole_folder(tmp_path / "out", "run"):
         broken()
     monkeypatch.setattr("os.replace", broken)
     with pytest.raises(RuntimeError):
@@ -85,10 +79,10 @@ def test_what_breaks_off_leaves_what_was_there(
 
 def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    assert check_file(file) == file.resolve()
+    assert files.check_file(file) == file.resolve()
     file.touch()
     with pytest.raises(ValueError, match=r"a\.csv"):
-        check_file(file)
-    assert check_file(file, force=True) == file.resolve()
+        files.check_file(file)
+    assert files.check_file(file, force=True) == file.resolve()
     with pytest.raises(ValueError, match="folder"):
-        check_file(tmp_path, force=True)
+        files.check_file(tmp_path, force=True)
