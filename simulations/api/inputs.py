@@ -30,16 +30,7 @@ SHARED = ("data", *COLUMNS, "top", "domain", "plugins", *TABLES)
 def plain(name: str, value: Any) -> Any:
     """Return a value as a TOML file would hold it.
 
-    Parameters
-    ----------
-    name : str
-        Of the argument, for errors.
-    value : object
-
-    Raises
-    ------
-    TypeError
-        For what no file can hold.
+    ``name``: of the argument, for errors. Raises TypeError for what no file can hold.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, Enum) else value
@@ -76,24 +67,10 @@ def protocol_table(protocol: Protocol | type[Protocol]) -> dict[str, Any]:
 def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held | None]:
     """Make the table [population] of what was handed over as data.
 
-    Parameters
-    ----------
-    given : mapping
-        "data", and beside it "user", "item", "count", "value", "top", "domain", where given.
-
-    Returns
-    -------
-    table : dict or None
-        None without data.
-    held : Held or None
-        What must be kept for as long as the table is used.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no data, and columns that do not go with it.
-    PopulationError
-        For frames that hold no users.
+    ``given``: "data", and beside it "user", "item", "count", "value", "top", "domain", where given;
+    ``table``: None without data; ``held``: what must be kept for as long as the table is used.
+    Raises TypeError, ValueError for what is no data, and columns that do not go with it;
+    PopulationError for frames that hold no users.
     """
     data = given.get("data")
     columns = {k: given[k] for k in COLUMNS if given.get(k) is not None}
@@ -136,10 +113,7 @@ def _keys(domain: Any) -> Keys:
 def files_of(name: str, value: Any) -> list[Any]:
     """Return files that were given as one path, as several, or not at all.
 
-    Raises
-    ------
-    TypeError
-        For what is no path.
+    Raises TypeError for what is no path.
     """
     if value is None or isinstance(value, str | os.PathLike):
         return [] if value is None else [value]

@@ -82,10 +82,7 @@ def audit(
 def two_records(path: Path) -> tuple[Any, ...]:
     """Read the two records of ``--inputs``.
 
-    Raises
-    ------
-    ValueError
-        If the file is no JSON list of two.
+    Raises ValueError if the file is no JSON list of two.
     """
     form = 'two records, such as [{"tea": 2}, {"rye": 1}], or of samples [[0.5, 1.0], [-1.0]]'
     try:

@@ -55,20 +55,9 @@ def new(
 def protocol_files(name: str, of: str = "items") -> dict[str, str]:
     """Return the text of every file, by its name.
 
-    Parameters
-    ----------
-    name : str
-        Of the protocol, as in a configuration: "my-count".
-    of : {"items", "samples"}
-        What its users hold.
+    ``name``: of the protocol, as in a configuration: "my-count"; ``of``: what its users hold.
+    Raises ValueError for a name that no protocol may have, or that one has.
 
-    Raises
-    ------
-    ValueError
-        For a name that no protocol may have, or that one has.
-
-    Examples
-    --------
     >>> list(protocol_files("an-example"))
     ['an_example.py', 'test_an_example.py', 'an_example.toml']
     """

@@ -239,10 +239,7 @@ RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this
 def place(workers: int | None, address: str | None) -> tuple[int | None, str | None]:
     """Return how many tasks run at a time, 0 in this process, and on which cluster.
 
-    Raises
-    ------
-    ValueError
-        If a cluster is named, and tasks are to run in this process.
+    Raises ValueError if a cluster is named, and tasks are to run in this process.
     """
     if workers == 0 and address:
         raise ValueError(
@@ -265,10 +262,8 @@ class DataFile:
     def overrides(self, plugin: Sequence[Path] | None = None) -> list[str]:
         """Return the overrides that make the file the population and load plugins.
 
-        Raises
-        ------
-        ValueError
-            For columns without a file, and for a column of items beside one of real samples.
+        Raises ValueError for columns without a file, and for a column of items beside one of real
+        samples.
         """
         plugins = [str(p.resolve()) for p in plugin or ()]
         loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
@@ -333,17 +328,8 @@ def column(name: str | int) -> str | int:
 def dotted(args: list[str], known: Sequence[str]) -> list[str]:
     """Read --table.key VALUE and --table.key=VALUE.
 
-    Parameters
-    ----------
-    args : list of str
-        What the command line has beside the options that are known.
-    known : sequence of str
-        These, for the error's nearest one.
-
-    Raises
-    ------
-    ValueError
-        For other options.
+    ``args``: what the command line has beside the options that are known; ``known``: these, for the
+    error's nearest one. Raises ValueError for other options.
     """
     out, rest = [], list(args)
     while rest:

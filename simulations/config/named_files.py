@@ -24,18 +24,8 @@ def builtin_names(folder: str = "") -> list[str]:
 def settings_text(source: str | Path, what: str, folder: str = "") -> tuple[str, str]:
     """Return the text and the name of a file of settings.
 
-    Parameters
-    ----------
-    source : path or str
-        A .toml file, or a name from :func:`builtin_names`.
-    what : str
-        What it is, for errors: "sweep".
-    folder : str
-
-    Raises
-    ------
-    ValueError
-        If there is none.
+    ``source``: a .toml file, or a name from :func:`builtin_names`; ``what``: what it is, for
+    errors: "sweep". Raises ValueError if there is none.
     """
     path = Path(source)
     if path.suffix == ".toml":
@@ -59,19 +49,9 @@ def _place(folder: str) -> Traversable:
 def key_value(text: str, form: str) -> tuple[str, Any]:
     """Read "key=VALUE"; the value is TOML, or text if it is not.
 
-    Parameters
-    ----------
-    text : str
-    form : str
-        What was expected, for errors: "table.key=value".
+    ``form``: what was expected, for errors: "table.key=value". Raises ValueError without a key or
+    an equals sign; for a list or table that is no TOML.
 
-    Raises
-    ------
-    ValueError
-        Without a key or an equals sign; for a list or table that is no TOML.
-
-    Examples
-    --------
     >>> key_value("repeats=5", "key=value"), key_value("rule = em-slope", "key=value")
     (('repeats', 5), ('rule', 'em-slope'))
     """

@@ -83,12 +83,8 @@ def tables_of(text: str) -> dict[str, Any]:
 class Settings:
     """A table of settings: its fields are the keys, and are converted as they are annotated.
 
-    Attributes
-    ----------
-    table : str
-        Name of the table, for errors; empty for a whole file.
-    many : bool
-        Whether a file may have several of it, as [[adversary]].
+    ``table``: name of the table, for errors; empty for a whole file; ``many``: whether a file may
+    have several of it, as [[adversary]].
     """
 
     table: ClassVar[str] = ""
@@ -162,25 +158,10 @@ def check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
 def part_of(tables: Mapping[str, Any], study: str = "") -> tuple[dict[str, Any], Any]:
     """Split a file's tables: the common ones, and a study's own.
 
-    Parameters
-    ----------
-    tables : mapping
-    study : str
-        One of :data:`STUDIES`; empty for a command that reads the common tables only.
+    ``study``: one of :data:`STUDIES`; empty for a command that reads the common tables only;
+    ``own``: None where the file has no such table. Raises ValueError for a table that is nobody's,
+    with the nearest, and for an own part that is no table.
 
-    Returns
-    -------
-    common : dict
-    own : mapping or None
-        None where the file has no such table.
-
-    Raises
-    ------
-    ValueError
-        For a table that is nobody's, with the nearest, and for an own part that is no table.
-
-    Examples
-    --------
     >>> part_of({"run": {}, "decide": {"error": 1}, "sweep": {"seeds": 2}}, "decide")
     ({'run': {}}, {'error': 1})
     """

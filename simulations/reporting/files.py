@@ -31,24 +31,9 @@ SHAREABLE = ("estimate.csv", "estimate.parquet")
 def check_folder(path: str | Path, kind: str, *, force: bool = False) -> Path:
     """Say where to write a folder of results, if nobody loses anything by it.
 
-    Parameters
-    ----------
-    path : str or Path
-        Links are followed.
-    kind : str
-        What is to be written: "run", "study", ...
-    force : bool
-        Results of another kind may go.
-
-    Returns
-    -------
-    Path
-        The absolute path.
-
-    Raises
-    ------
-    ValueError
-        If something is there that may not be replaced, or nothing can be written.
+    ``path``: links are followed; ``kind``: what is to be written: "run", "study"; ``force``:
+    results of another kind may go. Returns the absolute path. Raises ValueError if something is
+    there that may not be replaced, or nothing can be written.
     """
     target = Path(path).resolve()
     if target.exists() and not target.is_dir():

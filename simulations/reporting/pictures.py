@@ -91,12 +91,8 @@ def inches(width: str | float) -> float:
 def sketched(draw: Callable[[Figure], None], width: str | float) -> Figure:
     """Draw a figure, which a notebook shows where it is the value of a cell.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws on the figure, and may set its height; .62 of the width otherwise.
-    width : {"column", "page"} or float
-        Inches.
+    ``draw``: draws on the figure, and may set its height; .62 of the width otherwise; ``width``:
+    inches.
     """
     import matplotlib as mpl  # half a second: only where something is drawn
     from matplotlib.figure import Figure

@@ -84,10 +84,7 @@ class Shown(ABC):
     def draw(self, figure: Figure) -> None:
         """Draw what there is to see on an empty figure, whose height may be set.
 
-        Raises
-        ------
-        NoFigureError
-            If there is nothing.
+        Raises NoFigureError if there is nothing.
         """
         raise NoFigureError(f"{type(self).__name__} has no figure: its tables say it all")
 
@@ -126,11 +123,8 @@ class Shown(ABC):
     def written(self, kind: str) -> bytes:
         """Return what there is to see as a file.
 
-        Parameters
-        ----------
-        kind : str
-            "txt": everything as text; "md": as Markdown; "tex", "csv": the main table; "svg",
-            "pdf", "png": the figure; "html": the page; "json": plain data.
+        ``kind``: "txt": everything as text; "md": as Markdown; "tex", "csv": the main table; "svg",
+        "pdf", "png": the figure; "html": the page; "json": plain data.
         """
         if kind in FIGURES:
             return drawn(self.draw, "page", kind)
@@ -165,10 +159,7 @@ class Shown(ABC):
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write a folder with everything, by force over whatever is there.
 
-        Raises
-        ------
-        ValueError
-            If something else is there.
+        Raises ValueError if something else is there.
         """
         with whole_folder(path, self.kind, shared=not self.secret, force=force) as part:
             self.write(part)
@@ -289,16 +280,8 @@ def page(
 ) -> str:
     """Return a page, or a part of somebody else's.
 
-    Parameters
-    ----------
-    title : str
-    tables : sequence of Table
-    sections : sequence of (str, sequence of str)
-        What is said below them; those without sentences are left out.
-    warning : str
-        Why it is not private; empty where it is.
-    picture : Picture, optional
-    whole : bool
+    ``sections``: what is said below them; those without sentences are left out; ``warning``: why it
+    is not private; empty where it is.
     """
     return _template().render(
         title=title,

@@ -43,19 +43,10 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 class Column:
     """A column of a table.
 
-    Attributes
-    ----------
-    name : str
-    right : bool
-        Aligned to the right: numbers.
-    keep : bool
-        Names that do not break in the terminal while there is room.
-    write : callable
-        Writes a value as text.
-    key : str
-        What frames call it, where that is not its name: "half_width" for "± 95%".
-    more : bool
-        Left out of what people read; frames and CSV have it.
+    ``right``: aligned to the right: numbers; ``keep``: names that do not break in the terminal
+    while there is room; ``write``: writes a value as text; ``key``: what frames call it, where that
+    is not its name: "half_width" for "± 95%"; ``more``: left out of what people read; frames and
+    CSV have it.
     """
 
     name: str
@@ -70,12 +61,7 @@ class Column:
 class Marked:
     """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`NOTED`, :data:`BAD`.
 
-    Attributes
-    ----------
-    value : object
-    mark : str
-    form : str
-        What stands around the value where it is written, such as "{}*".
+    ``form``: what stands around the value where it is written, such as "{}*".
     """
 
     value: Any
@@ -98,15 +84,8 @@ Row = Sequence[Any]
 class Table:
     """A table.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-    rows : tuple
-        Plain values, or :class:`Marked`; those that a row lacks at its end are empty. None is a
-        line between rows.
-    title : str
-    notes : tuple of str
-        Sentences below.
+    ``rows``: plain values, or :class:`Marked`; those that a row lacks at its end are empty. None is
+    a line between rows; ``notes``: sentences below.
     """
 
     columns: tuple[Column, ...]
@@ -277,12 +256,7 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
     word. Nothing of it is read as markup, and
     control characters stand as escapes.
 
-    Parameters
-    ----------
-    console : Console
-    table : Table
-    gap : int
-        Letters between the columns, at least 2.
+    ``gap``: letters between the columns, at least 2.
     """
     table, console = table.usual, _wide_enough(console)
     rows = _visible(table)

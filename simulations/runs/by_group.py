@@ -162,12 +162,9 @@ def _together(costs: dict[Adjacency, Release], adjacency: Adjacency) -> Release:
     one, emptied = costs[adjacency], costs[Adjacency.ZERO_OUT_USER]
     if adjacency is not Adjacency.REPLACE_USER:
         return one
-    moved = Release(*(2 * getattr(emptied, c) for c in CURRENCIES))
+    moved = Release(**{c: 2 * x for c, x in vars(emptied).items()})
     return _worst([one, moved])
 
 
-CURRENCIES = ("epsilon", "delta", "rho", "slack")
-
-
 def _worst(costs: Sequence[Release]) -> Release:
-    return Release(*(max(getattr(r, c) for r in costs) for c in CURRENCIES))
+    return Release(**{c: max(vars(r)[c] for r in costs) for c in vars(costs[0])})

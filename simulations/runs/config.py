@@ -277,10 +277,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
     ``load``: plans or loads the population; default: plans it, and keeps users who take little
     memory.
 
-    Raises
-    ------
-    ValueError, PopulationError
-        With the offending key or value.
+    Raises ValueError, PopulationError with the offending key or value.
     """
     for plugin in config.run.plugins:
         load_plugin(plugin)

@@ -49,30 +49,12 @@ def convert(
 ) -> Manifest:  # fmt: skip
     """Make a folder, which appears when it is whole.
 
-    Parameters
-    ----------
-    paths : sequence of path
-        Files; the samples of a user stand in the order of the files and of their rows.
-    folder : path
-    user : str or int
-    item, count : str or int, optional
-    value : sequence of str or int
-        One column per dimension; empty for items.
-    form : TableFormat, optional
-    shards : int
-        0 chooses by the size of the files.
-    skip_bad_rows : bool
-    force : bool
-        Replace the folder, whatever wrote it.
-    progress : callable
-        Called with the steps that are done, and with all.
-
-    Raises
-    ------
-    PopulationError
-        For missing files and columns, bad rows, no rows, colliding names of users, a full disk.
-    ValueError
-        If the folder is something else, and for columns that do not go together.
+    ``paths``: files; the samples of a user stand in the order of the files and of their rows;
+    ``value``: one column per dimension; empty for items; ``shards``: 0 chooses by the size of the
+    files; ``force``: replace the folder, whatever wrote it; ``progress``: called with the steps
+    that are done, and with all. Raises PopulationError for missing files and columns, bad rows, no
+    rows, colliding names of users, a full disk; ValueError if the folder is something else, and for
+    columns that do not go together.
     """
     files, form = [Path(p) for p in paths], form or TableFormat()
     if not files or len({p.resolve() for p in files}) < len(files):

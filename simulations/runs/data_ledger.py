@@ -154,41 +154,25 @@ class DataLedger:
     ) -> int:
         """Write a run's whole guarantee down before it starts; returns its line number.
 
-        Parameters
-        ----------
-        what : str
-            The configuration's name.
-        guarantee : Guarantee
-        run : str
-            :attr:`server.session.journal.Journal.name` of a run with a journal. A run that goes on
-            from its journal repeats what it released, so it finds its line again and keeps it.
-        ended : bool
-            Whether that journal says that the run has ended. A line that is settled while the
-            journal has not ended is that of a later state: an older copy was put back, whose run
-            draws anew, and gets a line of its own.
-        null_safe : bool
-            The protocol's.
-
-        Raises
-        ------
-        CapExceeded
-            If the run would pass the cap, or promises nothing per user; nothing is written.
+        ``what``: the configuration's name; ``run``: :attr:`server.session.journal.Journal.name` of
+        a run with a journal. A run that goes on from its journal repeats what it released, so it
+        finds its line again and keeps it; ``ended``: whether that journal says that the run has
+        ended. A line that is settled while the journal has not ended is that of a later state: an
+        older copy was put back, whose run draws anew, and gets a line of its own; ``null_safe``:
+        the protocol's. Raises CapExceeded if the run would pass the cap, or promises nothing per
+        user; nothing is written.
         """
         if guarantee.unit != "user":
             raise CapExceeded(f"{self.name}: spending is counted per user, this run is {guarantee}")
-        cost = guarantee.cost
         line = Spending(
             time.strftime("%Y-%m-%d %H:%M:%S"),
             what,
             guarantee.trust.value,
             guarantee.adjacency.value,
-            cost.epsilon,
-            cost.delta,
-            cost.rho,
-            cost.slack,
-            "reserved",
-            run,
-            null_safe,
+            **vars(guarantee.cost),
+            state="reserved",
+            run=run,
+            null_safe=null_safe,
         )
         with self._locked():
             cap, lines = self.read()
@@ -220,10 +204,7 @@ class DataLedger:
             cost = whole(entries) if own is None else Release(*own)
             lines[number] = replace(
                 lines[number],
-                epsilon=cost.epsilon,
-                delta=cost.delta,
-                rho=cost.rho,
-                slack=cost.slack,
+                **vars(cost),
                 state=ended if ledger is not None else "refused",
                 # of no charges every total is 0: what n says is not among them, see convert
                 costs=costs,

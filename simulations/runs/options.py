@@ -156,16 +156,9 @@ class Options(metaclass=PlainArguments):
 class RepeatTable(Settings):
     """The table [repeat].
 
-    Parameters
-    ----------
-    times : int
-        Periods.
-    change : float
-        Probability that a user who stays has another record in the next period.
-    leave : float
-        Probability that a user has left by the next period; another one comes in the place.
-    delta : float
-        At which totals over periods are stated; 0: at that of all periods together.
+    ``times``: periods; ``change``: probability that a user who stays has another record in the next
+    period; ``leave``: probability that a user has left by the next period; another one comes in the
+    place; ``delta``: at which totals over periods are stated; 0: at that of all periods together.
     """
 
     table: ClassVar[str] = "repeat"

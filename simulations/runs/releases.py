@@ -70,13 +70,9 @@ SALT = digest64("fedhist.releases") >> 1
 class Budget(Settings):
     """The table [protocol] beside releases: what all of them may spend.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Of every user, for all releases.
-    local : {"auto", "cohorts", "split"}
-        Whether local releases are asked of disjoint cohorts, or of all users with a part of epsilon
-        each; "auto" takes what public numbers predict to be better.
+    ``epsilon``, ``delta``: of every user, for all releases; ``local``: whether local releases are
+    asked of disjoint cohorts, or of all users with a part of epsilon each; "auto" takes what public
+    numbers predict to be better.
     """
 
     table: ClassVar[str] = "protocol"
@@ -89,22 +85,11 @@ class Budget(Settings):
 class Release(Settings):
     """A table [[release]]: a protocol, its column, its share of the budget.
 
-    Parameters
-    ----------
-    name : str
-        Of the protocol, whose own keys stand beside it, but for epsilon and delta.
-    label : str
-        What tables and errors call it; by default what is estimated, and of which column.
-    share : float, optional
-        Of the budget; all releases name one, or none does and they are equal.
-    by : column, optional
-        Of the users' groups; each user is in one at most.
-    groups : tuple of str
-        The public groups that are asked about.
-    column : mapping
-        The keys :data:`COLUMNS`.
-    own : mapping
-        The protocol's keys.
+    ``name``: of the protocol, whose own keys stand beside it, but for epsilon and delta; ``label``:
+    what tables and errors call it; by default what is estimated, and of which column; ``share``: of
+    the budget; all releases name one, or none does and they are equal; ``by``: of the users'
+    groups; each user is in one at most; ``groups``: the public groups that are asked about;
+    ``column``: the keys :data:`COLUMNS`; ``own``: the protocol's keys.
     """
 
     table: ClassVar[str] = "release"

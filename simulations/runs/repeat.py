@@ -246,10 +246,7 @@ def repeat(
     ``execute`` runs the protocol on the users of a period: :func:`simulations.runs.run.execute`;
     ``progress`` is told of each that has ended.
 
-    Raises
-    ------
-    ValueError
-        For options that a simulation of repeats does not have.
+    Raises ValueError for options that a simulation of repeats does not have.
     """
     for name, usual in (("runtime", "inline"), ("noise", "simulated"), ("journal", None)):
         if (asked := getattr(options, name)) != usual:

@@ -211,10 +211,7 @@ def execute(protocol: Protocol, users: Shard, options: Options) -> Outcome:
 def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
     """Refuse what options exclude each other, or the users; returns the number of nodes.
 
-    Raises
-    ------
-    ValueError, PopulationError
-        Before anybody is asked.
+    Raises ValueError, PopulationError before anybody is asked.
     """
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
@@ -261,12 +258,8 @@ def for_protocol(options: Options, protocol: Protocol) -> Options:
 def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
     """Open the session of a run, for any runtime: its noise, its journal, its seed.
 
-    Returns
-    -------
-    session : Session
-        Nobody was asked; it has ended where the protocol refuses, or where its journal has.
-    seed : int
-        The one of the options, drawn if they have none.
+    ``session``: nobody was asked; it has ended where the protocol refuses, or where its journal
+    has; ``seed``: the one of the options, drawn if they have none.
     """
     for plugin in options.plugins:
         load_plugin(plugin)

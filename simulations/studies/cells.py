@@ -102,10 +102,7 @@ class Cell:
         The format of the users and the revision of the protocol's law are part of it: a study that
         goes on under another law runs its cells again.
 
-        Raises
-        ------
-        PopulationError
-            If a file that the cell names does not exist.
+        Raises PopulationError if a file that the cell names does not exist.
         """
         return key_now(self.to_dict())
 

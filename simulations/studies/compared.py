@@ -50,14 +50,8 @@ FILES = ("study.toml", RECORDS, RESULT, "figure.png", "report.html")
 class Compared(Shown):
     """What came of a study. NOT PRIVATE: losses are computed from the truth.
 
-    Attributes
-    ----------
-    about : mapping
-        What was asked, as plain data.
-    planned : tuple of Line
-        Without records.
-    by_key : mapping of str to Record
-        By the keys of their cells; those that are there.
+    ``about``: what was asked, as plain data; ``planned``: without records; ``by_key``: by the keys
+    of their cells; those that are there.
     """
 
     kind: ClassVar[str] = STUDY
@@ -70,10 +64,7 @@ class Compared(Shown):
     def open(cls, folder: str | Path) -> Self:
         """Read a folder, to which another process may be writing.
 
-        Raises
-        ------
-        ValueError
-            If it is no study's.
+        Raises ValueError if it is no study's.
         """
         try:
             body = numbers(json.loads((Path(folder) / RESULT).read_text(encoding="utf-8")))
@@ -151,24 +142,11 @@ def run_study(
 ) -> Compared:
     """Run a study, and keep it in a folder.
 
-    Parameters
-    ----------
-    study : Study
-    folder : path, optional
-        Made if it is missing. Cells whose records it has are not run again.
-    workers : int, optional
-        Processes on Ray; 0 runs in this process; None takes all cores.
-    address : str, optional
-        Join this Ray cluster.
-    force : bool
-        Begin anew, whatever the folder holds.
-    progress : callable, optional
-        Called with the cells that are done and with all.
-
-    Raises
-    ------
-    ValueError, PopulationError
-        For what cannot be configured, and a folder that holds something else.
+    ``folder``: made if it is missing. Cells whose records it has are not run again; ``workers``:
+    processes on Ray; 0 runs in this process; None takes all cores; ``address``: join this Ray
+    cluster; ``force``: begin anew, whatever the folder holds; ``progress``: called with the cells
+    that are done and with all. Raises ValueError, PopulationError for what cannot be configured,
+    and a folder that holds something else.
     """
     place = None if folder is None else check_folder(folder, STUDY, force=force)
     about, lines, cells = plan_of(study)

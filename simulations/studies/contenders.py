@@ -107,11 +107,8 @@ class Ready:
 def set_up(comparison: Comparison) -> Ready:
     """Load the population and settle who takes part.
 
-    Raises
-    ------
-    ValueError, PopulationError
-        If the population or a protocol that the file names cannot be configured, or if a common
-        setting is no protocol's.
+    Raises ValueError, PopulationError if the population or a protocol that the file names cannot be
+    configured, or if a common setting is no protocol's.
     """
     check_premises(comparison.levels, comparison.common, comparison.run.nodes)
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)

@@ -45,15 +45,9 @@ NOBODY_THERE: Mapping[Trust, str] = {
 class Entry:
     """One row to be.
 
-    Attributes
-    ----------
-    label : str
-    table : mapping
-        "name", and what the file says of this protocol alone.
-    named : bool
-        Whether the file names it; otherwise it was found in the registry.
-    level : Trust or None
-        The level of trust that it is run under, where several are compared.
+    ``table``: "name", and what the file says of this protocol alone; ``named``: whether the file
+    names it; otherwise it was found in the registry; ``level``: the level of trust that it is run
+    under, where several are compared.
     """
 
     label: str
@@ -75,11 +69,7 @@ class LevelRefused(ValueError):
 class Premise:
     """What must be believed for a guarantee.
 
-    Attributes
-    ----------
-    short : tuple of str
-        For a table and a figure, a line each.
-    words : str
+    ``short``: for a table and a figure, a line each.
     """
 
     short: tuple[str, ...]
@@ -139,10 +129,7 @@ def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
 def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry]:
     """Put every row on those levels that its protocol has, or that its own key ``trust`` names.
 
-    Raises
-    ------
-    ValueError
-        If the key names a level that the comparison or the protocol has not.
+    Raises ValueError if the key names a level that the comparison or the protocol has not.
     """
     if not levels:
         return list(entries)
@@ -176,20 +163,9 @@ def premise_of_tables(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Take a row's keys that say what must be believed on its level out of its table.
 
-    Parameters
-    ----------
-    entry : Entry
-    common : mapping
-        The table [protocol].
-    delta : float
-        Of the comparison, for a level that has one beside a protocol that has none.
-
-    Returns
-    -------
-    premise : dict
-        Those of its level, common ones too.
-    own : dict
-        The table without those of any level, where the row has one.
+    ``common``: the table [protocol]; ``delta``: of the comparison, for a level that has one beside
+    a protocol that has none; ``premise``: those of its level, common ones too; ``own``: the table
+    without those of any level, where the row has one.
     """
     if entry.level is None:
         return {}, dict(entry.table)

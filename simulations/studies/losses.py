@@ -37,11 +37,7 @@ CLOSE = 1e-9
 class Exact:
     """An exact answer about given users. NOT PRIVATE.
 
-    Attributes
-    ----------
-    value : array
-    keys : Keys or None
-        What its entries stand for; None: their positions.
+    ``keys``: what its entries stand for; None: their positions.
     """
 
     value: Array
@@ -157,16 +153,8 @@ def trivial_answers(protocol: Protocol, truth: Array) -> dict[str, Floats]:
 def relative(loss: float | None, size: float | None, name: str) -> float | None:
     """Return an error as a share of the answer's size; None where that is 0 or not known.
 
-    Parameters
-    ----------
-    loss : float or None
-    size : float or None
-        Loss of the answer that is 0 everywhere.
-    name : str
-        Of the loss.
+    ``size``: loss of the answer that is 0 everywhere; ``name``: of the loss.
 
-    Examples
-    --------
     >>> relative(1.0, 4.0, "l1"), relative(1.0, 4.0, "squared l2"), relative(1.0, 0.0, "l1")
     (0.25, 0.5, None)
     """
@@ -189,23 +177,13 @@ def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
 def item_measures(value: Array, truth: Array, invented: Array | None = None) -> Mapping[str, float]:
     """Measure an estimate of items otherwise than in a norm. NOT PRIVATE.
 
-    Parameters
-    ----------
-    value, truth : array
-    invented : array, optional
-        Estimates of items that are not among these, of a protocol that makes names.
+    ``invented``: estimates of items that are not among these, of a protocol that makes names.
+    Returns "per item": mean absolute error; "k": items that "recall" is of, see :func:`recall`;
+    "many" and "recall of many" for more items, if there are. "precision": of the items of the k or
+    "many" largest estimates above 0, the share that anybody has. "off": median relative error of
+    the counts of the k or "many" largest that are found. Both only where something is. "invented":
+    how many, if they are told.
 
-    Returns
-    -------
-    dict
-        "per item": mean absolute error; "k": items that "recall" is of, see :func:`recall`; "many"
-        and "recall of many" for more items, if there are. "precision": of the items of the k or
-        "many" largest estimates above 0, the share that anybody has. "off": median relative error
-        of the counts of the k or "many" largest that are found. Both only where something is.
-        "invented": how many, if they are told.
-
-    Examples
-    --------
     >>> estimate, made_up = np.array([3.0, 9.0, 1.0, 0.0]), np.array([4.0])
     >>> result = item_measures(estimate, np.array([8.0, 6.0, 2.0, 0.0]), made_up)
     >>> result["per item"], result["recall"], result["precision"], result["off"]

@@ -64,28 +64,11 @@ def run_cells(
 ) -> dict[str, Record]:
     """Run cells, and keep their records in a folder.
 
-    Parameters
-    ----------
-    cells : iterable of Cell
-    folder : Path, optional
-        Exists; cells whose records it has are not run again. None keeps nothing.
-    workers : int, optional
-        Processes on Ray; 0 runs in this process; None takes all cores.
-    address : str, optional
-        Join this Ray cluster, whose versions are compared with ours before any work.
-    progress : callable, optional
-
-    Returns
-    -------
-    dict of str to Record
-        Of these cells, by their keys.
-
-    Raises
-    ------
-    ValueError
-        If another process writes to the folder, or its records are damaged.
-    OSError
-        If a record cannot be written; those before it are kept.
+    ``folder``: exists; cells whose records it has are not run again. None keeps nothing;
+    ``workers``: processes on Ray; 0 runs in this process; None takes all cores; ``address``: join
+    this Ray cluster, whose versions are compared with ours before any work. Returns records
+    by the keys of their cells. Raises ValueError if another process writes to the folder, or its
+    records are damaged; OSError if a record cannot be written; those before it are kept.
     """
     wanted = {c.key: c for c in cells}
     with writing(folder) as (file, before):
@@ -132,10 +115,7 @@ def _in_worker(cell: Cell) -> str:
 def read_records(folder: Path) -> dict[str, Record]:
     """Return the records of a folder by their keys, the last of each; a torn line is none yet.
 
-    Raises
-    ------
-    ValueError
-        If a line is damaged.
+    Raises ValueError if a line is damaged.
     """
     file = folder / RECORDS
     body = file.read_bytes() if file.is_file() else b""
@@ -188,10 +168,7 @@ MOST_ROWS = 8
 class Built:
     """A row's protocol, built once for all its seeds, and what is known of its users.
 
-    Parameters
-    ----------
-    cell : Cell
-        Any of the row.
+    ``cell``: any of the row.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -376,11 +353,7 @@ def bytes_per_user(queries: list[Query], users: Users) -> float:
     A report is encoded as it travels. Where its length depends on the user's record, the folded
     summary of a node that holds that one user is taken instead.
 
-    Parameters
-    ----------
-    queries : list of Query
-    users : Users
-        The first of them is asked.
+    ``users``: the first of them is asked.
     """
     one, total = users.slice(0, 1), 0.0
     for index, query in enumerate(queries):

@@ -167,15 +167,8 @@ class Comparison(CompareTable):
 class Study:
     """A study file as read.
 
-    Attributes
-    ----------
-    name : str
-        Built-in name or file name.
-    tables : mapping
-        The file, with what was overridden.
-    run : RunTable
-    points : tuple of (mapping, Comparison)
-        What is compared at each point of the grid, which is named by its axes' values.
+    ``name``: built-in name or file name; ``tables``: the file, with what was overridden;
+    ``points``: what is compared at each point of the grid, which is named by its axes' values.
     """
 
     name: str
@@ -192,19 +185,10 @@ def study_text(source: str | Path) -> tuple[str, str]:
 def load_study(source: str | Path, overrides: Iterable[str] = ()) -> Study:
     """Read a study.
 
-    Parameters
-    ----------
-    source : path or str
-        A .toml file, or a name that ``fedhist list studies`` lists.
-    overrides : iterable of str
-        "compare.epsilon=2", "population.n_users=500".
-
-    Raises
-    ------
-    ValueError
-        For a missing file, malformed TOML, and keys and values that cannot be meant.
-    PopulationError
-        If a file that a cell names does not exist.
+    ``source``: a .toml file, or a name that ``fedhist list studies`` lists; ``overrides``:
+    "compare.epsilon=2", "population.n_users=500". Raises ValueError for a missing file, malformed
+    TOML, and keys and values that cannot be meant; PopulationError if a file that a cell names does
+    not exist.
     """
     text, name = study_text(source)
     with reading(source):
@@ -339,22 +323,10 @@ def _registered(name: str, cls: type[Protocol]) -> list[Entry]:
 def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tuple[str, Table]]:
     """Label rows of protocols: by "label", by the name, and by their own keys if that comes twice.
 
-    Parameters
-    ----------
-    entries : sequence of mapping
-        As in the file.
-    usual_name : object
-        Of entries without a name.
-    what : str
-        Key of the file, for errors: "sweep.protocols".
+    ``entries``: as in the file; ``usual_name``: of entries without a name; ``what``: key of the
+    file, for errors: "sweep.protocols". Returns label, and the entry with its name and without its
+    label.
 
-    Returns
-    -------
-    list of (str, mapping)
-        Label, and the entry with its name and without its label.
-
-    Examples
-    --------
     >>> rows = [{"name": "mean", "mode": "paper"}, {"name": "mean", "kind": "onebit", "salt": 3}]
     >>> [label for label, _ in labelled(rows, None, "rows")]
     ['mean paper', 'mean onebit salt=3']

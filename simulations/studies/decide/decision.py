@@ -60,12 +60,7 @@ Progress = Callable[[str, float], None]
 class Decision(Shown):
     """An answered question. NOT PRIVATE: it is computed from the users' data.
 
-    Attributes
-    ----------
-    question : Question
-    problem : Problem
-    findings : tuple of Finding
-        One for each level of trust, the most trust first.
+    ``findings``: one for each level of trust, the most trust first.
     """
 
     kind: ClassVar[str] = "decision"
@@ -391,10 +386,8 @@ class Decision(Shown):
 def decide(question: Question, progress: Progress | None = None) -> Decision:
     """Answer a question: search by expected errors, verify by fresh runs, on every level.
 
-    Raises
-    ------
-    ValueError, PopulationError
-        If the users cannot be read, or no protocol estimates the target.
+    Raises ValueError, PopulationError if the users cannot be read, or no protocol estimates the
+    target.
     """
     question, loaded = load(question)
     problem = Problem(question, loaded)

@@ -143,17 +143,9 @@ class Measure:
 class Candidate:
     """A protocol on a level, with its settings.
 
-    Attributes
-    ----------
-    name : str
-        The protocol's, and its method where it has several.
-    level : Trust
-    table : mapping
-        The table [protocol], but for epsilon.
-    chosen : mapping
-        What was chosen by looking at the users. NOT PRIVATE.
-    closed : bool
-        Whether its closed form is about the common truth, so that it may be asked.
+    ``name``: the protocol's, and its method where it has several; ``table``: the table [protocol],
+    but for epsilon; ``chosen``: what was chosen by looking at the users. NOT PRIVATE; ``closed``:
+    whether its closed form is about the common truth, so that it may be asked.
     """
 
     name: str
@@ -180,13 +172,8 @@ class Candidate:
 class Runs:
     """Losses of some runs of a candidate at one value of the unknown.
 
-    Attributes
-    ----------
-    losses : tuple of float
-    missing : str
-        Why a run gave no estimate; empty if all did.
-    warnings : mapping of str to int
-        What the estimates warned of, and how many.
+    ``missing``: why a run gave no estimate; empty if all did; ``warnings``: what the estimates
+    warned of, and how many.
     """
 
     losses: tuple[float, ...]
@@ -198,13 +185,8 @@ class Runs:
 class Expected:
     """The expected error of a candidate at one value of the unknown, as it is stated.
 
-    Attributes
-    ----------
-    error : float
-        Infinite where the protocol refuses; ``reason`` says why.
-    exact : bool
-        Whether it is a closed form.
-    reason : str
+    ``error``: infinite where the protocol refuses; ``reason`` says why; ``exact``: whether it is a
+    closed form.
     """
 
     error: float
@@ -215,15 +197,8 @@ class Expected:
 class Problem:
     """Users, the measure, and the candidates of every level. NOT PRIVATE.
 
-    Parameters
-    ----------
-    question : Question
-    loaded : Loaded
-    settled : sequence of Candidate, optional
-        Who takes part, of a problem that other users are asked of; default: every protocol of the
-        target with the settings that are worth trying.
-
-    ``left_out`` says why a protocol is no candidate; ``read`` what was chosen by looking at users.
+    ``settled``: who takes part, of a problem that other users are asked of; default: every protocol
+    of the target with the settings that are worth trying.
     """
 
     def __init__(

@@ -70,17 +70,8 @@ class DecideTable(Settings):
 class Question(DecideTable):
     """What is asked, of which users: the table [decide] as it is meant, and the others.
 
-    Attributes
-    ----------
-    name : str
-    error : float or None
-        The largest error that will do; a share if ``relative``.
-    relative : bool
-    levels : tuple of Trust
-    common : mapping
-        The table [protocol].
-    population : mapping
-    run : RunTable
+    ``error``: the largest error that will do; a share if ``relative``; ``common``: the table
+    [protocol].
     """
 
     name: str
@@ -129,18 +120,9 @@ def question_text(source: str | Path) -> tuple[str, str]:
 def load_question(source: str | Path, overrides: Iterable[str] = ()) -> Question:
     """Read a study file with a table [decide], a built-in question, or what is asked of a file.
 
-    Parameters
-    ----------
-    source : path or str
-        A .toml file, a name that ``fedhist list`` lists, or a file of data that the overrides
-        make the population.
-    overrides : iterable of str
-        "decide.epsilon=2", "population.top=100".
-
-    Raises
-    ------
-    ValueError
-        For a missing file, malformed TOML, and keys and values that cannot be meant.
+    ``source``: a .toml file, a name that ``fedhist list`` lists, or a file of data that the
+    overrides make the population; ``overrides``: "decide.epsilon=2", "population.top=100". Raises
+    ValueError for a missing file, malformed TOML, and keys and values that cannot be meant.
     """
     text, name = question_text(source)
     with reading(source):

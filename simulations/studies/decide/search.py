@@ -390,7 +390,7 @@ def measure(asked: Asked, c: Candidate, x: float, target: float, effort: Effort)
                 break
             size = min(len(losses), left)
     except Exception as e:
-        return Trial(x, c, math.inf, math.inf, math.inf, expected.error, 0, words_of(e))
+        losses, missing = [], words_of(e)
     if missing or not losses:
         return Trial(x, c, math.inf, math.inf, math.inf, expected.error, len(losses), missing)
     return replace(trial, warnings=tuple(k for k, n in warned.items() if 20 * n >= len(losses)))
