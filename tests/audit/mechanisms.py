@@ -10,32 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 import fedhist as fh
-
-
-@dataclass(frozen=True)
-class Answering(fh.Query):
-    """A local query that costs ``epsilon``; subclasses say how it is answered."""
-
-    wire_name: ClassVar[str] = "answering"
-    trust: ClassVar[fh.Trust] = fh.Trust.LOCAL
-    epsilon: float = 1.0
-    cohort: fh.Cohort | None = None
-
-    @property
-    def release(self) -> fh.Release:
-        return fh.pure(self.epsilon)
-
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        raise NotImplementedError
-
-    def fold(self, report: fh.Report) -> fh.Summary:
-        return fh.Summary(report.n_users, {"n": np.array([report.n_users])})
-
-    def check(self, report: fh.Report) -> None:
-        pass
-
-    def bounds(self, n_users: int) -> dict[str, fh.Bounds]:
-        return {"n": fh.Bounds((1,), "i", 0, n_users)}
+from tests.bank.bank_frame import BankProtocol, LocalReport
 
 
 def positive(users: fh.Users) -> fh.Array:
@@ -45,14 +20,15 @@ def positive(users: fh.Users) -> fh.Array:
 
 
 @dataclass(frozen=True)
-class Warner(Answering):
+class Warner(LocalReport):
     """Tells the truth with probability ``keep``: epsilon = log(keep / (1 - keep))."""
 
+    wire_name: ClassVar[str] = "warner"
     keep: float = 0.75
 
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         lie = rng.substream("lie").bernoulli(np.full(len(users), 1 - self.keep))
-        return fh.Report(users.ids, {"yes": positive(users) ^ lie})
+        return positive(users) ^ lie
 
     def finite_channel(self) -> fh.FiniteChannel:
         keep = round(self.keep * 2**64)
@@ -63,7 +39,7 @@ class Warner(Answering):
 
 
 @dataclass(frozen=True)
-class LongerForMore(Answering):
+class LongerForMore(Warner):
     """Random bits only, but as many as the user has samples."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
@@ -76,36 +52,27 @@ class LongerForMore(Answering):
 class FailsOnEmpty(Warner):
     """Raises for a user without samples."""
 
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         if (users.n_items() == 0).any():
             raise ZeroDivisionError("a mean of nothing")
-        return super().answer(users, rng)
+        return super().reports(users, rng)
 
 
 @dataclass(frozen=True)
 class Doubles(Warner):
     """Sends floats to users with positive samples and bools to the others."""
 
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        report = super().answer(users, rng)
-        if positive(users).any():
-            return fh.Report(report.ids, {"yes": report.arrays["yes"].astype(np.float64)})
-        return report
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
+        out = super().reports(users, rng)
+        return out.astype(np.float64) if positive(users).any() else out
 
 
 @dataclass(frozen=True)
-class Rounds(fh.Protocol):
-    """Asks everybody the same in some rounds and promises ``promised``."""
+class Rounds(BankProtocol):
+    """Asks everybody once and promises ``promised``."""
 
     name: ClassVar[str] = "rounds-of-the-audit"
-    paper: ClassVar[str] = "none"
-    target: ClassVar[str] = "nothing"
     promised: float
-    n_rounds: int = 1
-
-    @property
-    def max_rounds(self) -> int:
-        return self.n_rounds
 
     @property
     def query(self) -> fh.Query:
@@ -116,18 +83,8 @@ class Rounds(fh.Protocol):
         return fh.Guarantee(self.promised, 0.0, fh.Trust.LOCAL, fh.Adjacency.REPLACE_USER)
 
     def rounds(self, server: object) -> fh.Script:
-        for _ in range(self.n_rounds):
-            yield self.query
+        yield self.query
         return fh.Estimate.ok(np.zeros(1))
-
-    def error(self, users: fh.Users) -> fh.Prediction:
-        return fh.Prediction("none", 0.0, "bound", "none")
-
-    def truth(self, users: fh.Users) -> fh.Array:
-        return np.zeros(1)
-
-    def loss(self, value: fh.Array, truth: fh.Array) -> float:
-        return 0.0
 
     @classmethod
     def example(cls) -> Rounds:

@@ -18,13 +18,13 @@ from simulations.audit.features import Score
 from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
-from tests.audit.mechanisms import Answering, Doubles, FailsOnEmpty, LongerForMore, Warner, people
+from tests.audit.mechanisms import Doubles, FailsOnEmpty, LongerForMore, Warner, people
 
 LITTLE = Settings(effort=1 / 64)
 LOG3 = math.log(3)
 
 
-def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
+def drawers(query: fh.Query, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
     out = []
     for seed in range(n_seeds):
         case = Case("drawing", (1.0, 0.0))
@@ -135,7 +135,7 @@ def test_an_event_is_certified_on_answers_that_did_not_choose_it(
 
 def test_draws_are_independent_and_repeatable() -> None:
     pair = drawers(Warner(LOG3))[0]
-    one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
+    one, same, other = (pair[0].sample(4096, p)[0].arrays["reports"] for p in ("a", "a", "b"))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
     assert pair[0].case.draws == 3 * 4096
