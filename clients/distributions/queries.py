@@ -64,7 +64,7 @@ class ItemRows(Query):
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
-    at_once: ClassVar[int] = BLOCK
+    at_once = BLOCK
     entry: ClassVar[str]
     total: ClassVar[str]
     least: ClassVar[int]
@@ -177,7 +177,7 @@ class ExceedanceCounts(Query):
 
     wire_name: ClassVar[str] = "threshold-counts"
     trust: ClassVar[Trust] = Trust.CENTRAL
-    at_once: ClassVar[int] = BLOCK
+    at_once = BLOCK
 
     domain: Keys
     m: int

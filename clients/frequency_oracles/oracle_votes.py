@@ -29,7 +29,7 @@ from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
 from fedhist.users.streams import SeededStreams, Streams
 
 Kind = Literal["krr", "hadamard", "projective", "subset", "unary"]
@@ -73,12 +73,10 @@ class OracleVotes(LocalQuery):
         reports = report_symbols(self.symbols(users, rng), self.channel, rng)
         return Report(users.ids, {self.sent: reports})
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count symbols once for the whole block: there may be more than users in a chunk."""
-        if not isinstance(self.channel, SymbolOracle):
-            return super().answer_folded(users, rng)
-        reports = [self.answer(c, rng(c)).arrays[self.sent] for c in users.blocks(CHUNK)]
-        return self._count(np.concatenate([np.zeros(0, np.uint32), *reports]))
+    @property
+    def at_once(self) -> int:
+        """A whole block of single symbols: there may be more of them than users in a chunk."""
+        return BLOCK if isinstance(self.channel, SymbolOracle) else CHUNK
 
     # -- sums of reports from their joint law
 
@@ -101,10 +99,8 @@ class OracleVotes(LocalQuery):
 
     def fold(self, report: Report) -> Summary:
         """Count the messages, or the ones of each symbol."""
-        return self._count(report.arrays[self.sent])
-
-    def _count(self, reports: Array) -> Summary:
-        return Summary(len(reports), {self.sent: fold_reports(reports, self.channel)})
+        reports = fold_reports(report.arrays[self.sent], self.channel)
+        return Summary(report.n_users, {self.sent: reports})
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends one message that the channel can give."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_integer, check_range, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import OracleChannel, oracle_channel
-from fedhist.model.query import LocalQuery, Query, Report, Summary, only_array
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
@@ -198,10 +198,6 @@ class RankCells(OnBins, OracleVotes):
         at = self._group(ids) * size + symbols
         counts = np.bincount(at, minlength=len(self.upto) * size)
         return np.asarray(counts.reshape(len(self.upto), size), dtype=np.int64)
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count chunk by chunk: by group, hence with ids."""
-        return LocalQuery.answer_folded(self, users, rng)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         cells = self.true_symbols(users, rng)

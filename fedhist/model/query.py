@@ -210,14 +210,11 @@ class Query(metaclass=PlainArguments):
         levels between are those of queries around a query (:mod:`fedhist.model.aggregated`).
     spare : tuple of str
         Substreams of which words may be left over: drawn for rejections, or for long records.
-    at_once : int
-        Users who answer together; more than a chunk where sums are integers and reports short.
     """
 
     wire_name: ClassVar[str]
     trust: ClassVar[Trust]
     spare: ClassVar[tuple[str, ...]] = ()
-    at_once: ClassVar[int] = CHUNK
     cohort: Cohort | None = None
     parties: int | None = None
     """Nodes that must be asked, neither more nor fewer; None: any number."""
@@ -292,6 +289,11 @@ class Query(metaclass=PlainArguments):
     @abstractmethod
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Say what each part of an honest folded summary of n_users can be, by name."""
+
+    @property
+    def at_once(self) -> int:
+        """Users who answer together; more than a chunk where sums are integers, reports short."""
+        return CHUNK
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Answer and fold a block of users without keeping reports; fused kernels may override it.
