@@ -1,4 +1,4 @@
-"""What configurations are told: the field, what it must be, what was given; limits of doubles."""
+"""What configurations are told; limits of doubles; the search for the first integer; kernels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedhist
+from fedhist.base import compiled
 from fedhist.base.checks import check_choice, check_integer, check_scale
+from fedhist.base.search import first_true
 from fedhist.protocols import BoundedHistogram, FrequencyOracle, ItemHistogram, Mean
 from fedhist.users.keys import Keys, check_domain
 from server.targets.domains import with_domain
@@ -92,3 +96,41 @@ def test_counts_beyond_the_limit_are_cut_and_that_is_said() -> None:
     assert estimate.value[0] == pytest.approx(3 * 2**30, abs=100)
     assert any("2^30" in w for w in estimate.warnings)
     assert list(protocol.diagnostics(users).values()) == [3 * 2**30]
+
+
+@given(st.integers(-5, 70), st.integers(1, 60), st.integers(1, 50))
+def test_it_is_what_a_walk_finds(border: int, most: int, least: int) -> None:
+    asked: list[int] = []
+
+    def holds(n: int) -> bool:
+        asked.append(n)
+        return n >= border
+
+    walked = next((n for n in range(least, most + 1) if n >= border), None)
+    assert first_true(holds, most, least) == walked
+    assert all(least <= n <= most for n in asked)
+    assert len(asked) == len(set(asked)) <= 14
+
+
+def test_a_far_border_takes_two_questions_per_bit() -> None:
+    asked: list[int] = []
+
+    def holds(n: int) -> bool:
+        asked.append(n)
+        return n >= 10**12
+
+    assert first_true(holds, 1 << 50) == 10**12
+    assert len(asked) <= 2 * 41
+    assert first_true(lambda n: False, 1 << 50) is None
+
+
+def test_a_kernel_without_a_folder_for_its_cache_is_compiled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of source that is in no file numba says the same as of a read-only installation."""
+    scope: dict[str, object] = {}
+    exec("def add(x, y):\n    return x + y", scope)
+    compiled._warn_once.cache_clear()
+    first, second = (compiled.kernel()(scope["add"]) for _ in range(2))  # type: ignore[arg-type]
+    assert first(1, 2) == second(1, 2) == 3
+    assert capsys.readouterr().err.count("NUMBA_CACHE_DIR") == 1

@@ -1,11 +1,15 @@
-"""Shares of noise: their size, the laws of their sums, the room they need."""
+"""Shares of noise: their size, the laws of their sums, the room they need, and whose they are."""
+
+from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import enumerated
 import numpy as np
 import pytest
 
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import gaussian, gaussian_multiplier, pure
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.privacy.shares import ShareNoise, fits, modulus_bits, share_cost
@@ -146,3 +150,23 @@ def test_predictions_of_all_shares_and_of_wide_ones():
     gauss = ShareNoise("gaussian", 50.0, 80).law(100, step=2.0)
     assert gauss == NoiseLaw("discrete-gaussian", 50.0 * math.sqrt(1.25), 2.0)
     assert NoiseLaw("laplace", 3.0, 0.5).std == pytest.approx(1.5 * math.sqrt(2))
+
+
+@pytest.mark.parametrize("hundredths", range(50))
+def test_margins_are_the_decimals_that_are_written(hundredths: int) -> None:
+    """In floating point 0.29 * 100 is 28.999999999999996."""
+    tau = float(f"0.{hundredths:02d}")
+    for parties in (1, 7, 10, 99, 100, 1000, 12_345):
+        lost = int(Decimal(f"0.{hundredths:02d}") * parties)
+        result = Aggregation(parties, tau, 0.0)
+        assert (result.quorum, result.honest) == (parties - lost, parties - lost)
+        assert Aggregation(parties, 0.0, tau).honest == parties - lost
+        assert Aggregation(parties, 0.0, tau).quorum == parties
+
+
+def test_the_honest_are_what_neither_margin_takes() -> None:
+    assert Aggregation(100).honest == 80
+    assert Aggregation(15).honest == 13  # 1.5 of each: at most one node
+    assert Aggregation(100, 0.29, 0.21).honest == 50
+    with pytest.raises(ValueError, match=r"29%.*22%.*only 49 .*at least half"):
+        Aggregation(100, 0.29, 0.22)
