@@ -114,11 +114,7 @@ class Intake:
     def use(
         self, node: int, digest: str, body: Summary | Report, source: int | None = None
     ) -> bool:
-        """Check what a node answers, and keep what passes; says whether anything does.
-
-        ``node`` is the index that the reply claims, ``source`` who sent it (default: the node).
-        WireError if all of it is refused, for one reason.
-        """
+        """Check what a node answers, and keep what passes; says whether anything does."""
         source = node if source is None else source
         if digest != self.digest and isinstance(body, Report):
             self._leave_out({"an answer to another query": body.n_users})

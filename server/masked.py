@@ -74,10 +74,7 @@ class MaskedSum:
         self._most_users = most if max_users is None else min(most, max_users)
 
     def collect(self, nodes: Iterable[int]) -> Collected:
-        """Add up what the given nodes, by Flower's ids, send under masks.
-
-        MissingReplies if too few usable answers came in some round; nothing was unmasked.
-        """
+        """Add up what the given nodes, by Flower's ids, send under masks."""
         asked = list(nodes)
         line = self.journal.find("masked", self.round_index)
         try:

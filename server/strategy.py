@@ -80,10 +80,7 @@ class SessionStrategy(FlowerStrategy):
         self._intake: Intake | None = None
 
     def ask_ahead(self, grid: Grid, timeout: float) -> None:
-        """Ask all nodes whether they would answer the pending query; that costs no user anything.
-
-        Raises MissingReplies, with what the nodes say, if fewer than ``min_replies`` would.
-        """
+        """Ask all nodes whether they would answer the pending query; it costs no user anything."""
         query, index = self.session.query, self.session.round_index
         if query is None:
             return
@@ -113,10 +110,7 @@ class SessionStrategy(FlowerStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the pending query as one message per node; none when the session has ended.
-
-        Messages are made as the grid takes them: thousands of them need not be there at once.
-        """
+        """Return the pending query as one message per node; none when the session has ended."""
         query, self._started = self.session.query, time.perf_counter()
         if query is None:
             return []
@@ -134,20 +128,14 @@ class SessionStrategy(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check and merge the replies and advance the session.
-
-        Raises MissingReplies if fewer than ``min_replies`` nodes sent a usable answer.
-        """
+        """Check and merge the replies and advance the session."""
         if self.session.query is None or self._intake is None:
             return None, None
         intake, self._intake = self._intake, None  # exact sums are kept by the session alone
         return None, self._take(intake.collect(replies, self.n_nodes, self.min_replies))
 
     def ask_under_masks(self, query: Aggregated, grid: Grid, timeout: float) -> MetricRecord:
-        """Add up what all nodes send for the pending query, under masks, and advance the session.
-
-        Raises MissingReplies if too few nodes answered in one of the four rounds of messages.
-        """
+        """Add up under masks what all nodes send for the query, and advance the session."""
         self._started, index = time.perf_counter(), self.session.round_index
         check_parties(query, self.n_nodes)
         noted = self.intake(query, query_digest(query, index), self.on_bad_reply)

@@ -65,10 +65,7 @@ MOST_RANGE = 2.0**340
 
 @dataclass(frozen=True)
 class Look:
-    """One release of a mean: its noise's deviation in each coordinate, and by whom it is divided.
-
-    ``along`` is the standard error that noise on that number makes.
-    """
+    """One release of a mean: its noise in each coordinate, and by whom it is divided."""
 
     mean: Floats
     std: float
@@ -218,10 +215,7 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         noise: SumNoise,
         share: float = 1.0,
     ) -> Look:
-        """Release the mean of the vectors that were asked for, with a share of the noise's budget.
-
-        Gaussian looks that share a budget are paid for in zCDP, others by basic composition.
-        """
+        """Release the mean of what was asked for, with a share of the noise's budget."""
 
         def release(total: Array) -> Array:
             size, name = noise.unit * STEPS, "clipped means"
@@ -430,10 +424,7 @@ class CentralMean(CentralMeans):
         return self._error(plan.noise.std(plan.shares[-1])) * least <= self.error_over_range / 2
 
     def planned_error(self, apart: float) -> float:
-        """Predict the l2 error where users' means lie ``apart`` from the common one, all alike.
-
-        From public numbers: drawn radii are half as much again as most users' distance.
-        """
+        """Predict the l2 error where users' means lie ``apart`` from the common one, all alike."""
         plan, size, std = self.plan, self.half, math.inf
         if plan is None:
             error = self.error_over_range * self.half

@@ -25,6 +25,7 @@ from fedhist.model.part import VectorPart
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 from server.centred.stages import (
     CLIP_MASS,
     RADIUS_ROOM,
@@ -54,11 +55,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class VectorEstimate:
-    """What the stages estimate.
-
-    ``variance`` is the value's total one. ``clipping`` is what shortening the vectors outside the
-    last radius adds to the squared error, where the votes see it. ``n_report`` users reported.
-    """
+    """What the stages estimate."""
 
     value: Floats
     variance: float
@@ -77,6 +74,16 @@ class VectorEstimate:
     def error(self) -> float:
         """Expected squared l2 error: variance and clipping."""
         return self.variance + self.clipping
+
+    def estimate(self, value: Floats, keys: Keys | None = None) -> Estimate:
+        """State what was made of this value, in as many or more coordinates."""
+        return Estimate.ok(
+            value,
+            stderr=np.full(len(value), math.sqrt(self.error / len(value))),
+            keys=keys,
+            public=self.public | {"clipping": self.clipping},
+            warnings=self.warnings,
+        )
 
 
 def centred_mean(

@@ -111,11 +111,7 @@ def log_step(x: float, number: int, gap: float, scale: float, ends: tuple[float,
 
 
 def log_descent(series: Series, server: Curator, label: str) -> Generator[Query, Summary, float]:
-    """Find C with S(C) = M by steps in log C of t^(-1/2) clamp((M - S) / scale, -1, 1).
-
-    The scale is M, or the noise where that is larger. Starts at the geometric middle of the range;
-    returns the geometric mean of the second half of the iterates.
-    """
+    """Find C with S(C) = M by steps in log C of t^(-1/2) clamp((M - S) / scale, -1, 1)."""
     task = series.task
     ends = math.log(task.c_min), math.log(task.c_max)
     scale = max(task.mass, series.noise_std)

@@ -153,10 +153,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     @property
     def _unit_std(self) -> float:
-        """Standard deviation of the noise per unit of sensitivity.
-
-        Discrete Laplace noise is as large as the other on a grid so fine.
-        """
+        """Standard deviation of the noise per unit of sensitivity."""
         return noise_per_sensitivity(self.epsilon, self.delta, self.discrete and self.delta > 0).std
 
     @property

@@ -14,14 +14,16 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from clients.densities.queries import BinReports
 from clients.records.functionals import MOST_COEFFICIENTS, BasisName, Fourier, SeriesMeans
+from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
@@ -30,7 +32,7 @@ from fedhist.users.cohort import Cohort
 from server.centred.script import Opening, centred_mean
 from server.densities.density_target import DensityTarget
 from server.densities.plan import SeriesPlan, density_level, plan_series
-from server.densities.series import GRID, GridDensity, frequencies, nearest_density, of_bins
+from server.densities.series import GRID, frequencies, nearest_density, of_bins
 from server.localize.choice import Plan
 from server.localize.script import FoldProtocol
 from server.modes import Mode, TwoModes
@@ -211,10 +213,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @property
     def max_rounds(self) -> int:
-        """A stage and the vote before it, but for the first; none for the uniform density.
-
-        By folds two; one where a vote would not help.
-        """
+        """A stage and the vote before it, but for the first; none for the uniform density."""
         if self.terms == 1:
             return 0
         if self.uses_folds:
@@ -281,8 +280,17 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         return cls(epsilon=2.0, n_users=800, samples_per_user=64, level=5, grid=256, truth_level=5)
 
 
-def density_of(estimate: Estimate) -> GridDensity:
-    """Make a function of what :class:`Density` returned; ValueError if it has no value."""
-    if estimate.value is None:
-        raise ValueError(f"an estimate with a value is needed, got {estimate.status}")
-    return GridDensity(estimate.value)
+def density_of(estimate: Estimate) -> Callable[[ArrayLike], Floats]:
+    """Make a function of what :class:`Density` returned; ValueError if it has no value.
+
+    It is constant on the grid's cells, on an edge that of the cell to its right, and 0 elsewhere.
+    """
+    values = estimate.needed("density_of")
+
+    def density(x: ArrayLike) -> Floats:
+        points = np.asarray(x, dtype=np.float64)
+        inside = (points >= 0) & (points <= 1)
+        at = np.where(inside, points * len(values), 0.0).astype(np.int64)
+        return np.where(inside, values[np.minimum(at, len(values) - 1)], 0.0)
+
+    return density

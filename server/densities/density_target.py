@@ -35,10 +35,7 @@ from server.targets.two_points import waves
 
 
 class DensityTarget(Protocol):
-    """A protocol whose estimate is a density on ``grid`` cells, by a trigonometric series.
-
-    Subclasses are frozen dataclasses with these fields.
-    """
+    """A protocol whose estimate is a density on ``grid`` cells, by a trigonometric series."""
 
     target: ClassVar[str] = "density"
     loss_name: ClassVar[str] = "ise"
@@ -171,10 +168,7 @@ class DensityTarget(Protocol):
 
     @classmethod
     def example_users(cls) -> Users:
-        """Make users who all hold the same 64 samples: the quantiles of a smooth density.
-
-        Then every fold's average is that of all users, so that without noise the truth returns.
-        """
+        """Make users who all hold the same 64 samples: the quantiles of a smooth density."""
         ids = user_ids(Keys.range(800))
         return Users.from_samples(ids, np.arange(801) * 64, np.tile(smooth_quantiles(64), 800))
 

@@ -30,10 +30,7 @@ def tail_energy(level: int, smoothness: float, radius: float) -> float:
 def best_level(
     variance: Callable[[int], float], smoothness: float, radius: float, most: int
 ) -> int:
-    """Return the odd level of least variance plus :func:`tail_energy`; the least of equal ones.
-
-    ``variance`` must not fall with the level.
-    """
+    """Return the odd level of least variance plus :func:`tail_energy`; the least of equal ones."""
     best, least = 1, tail_energy(1, smoothness, radius)
     for level in range(3, most + 1, 2):
         spread = variance(level)

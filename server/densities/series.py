@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,10 +33,7 @@ NUMBERS_AT_A_TIME = 1 << 18  # numbers of a temporary array, or samples, at a ti
 
 
 def midpoints(n_cells: int = GRID) -> Floats:
-    """Return the midpoints of n_cells equal cells of [0, 1].
-
-    Means over them are exact for products of two series of fewer than n_cells terms.
-    """
+    """Return the midpoints of n_cells equal cells of [0, 1]."""
     return (np.arange(n_cells) + 0.5) / n_cells
 
 
@@ -148,38 +144,3 @@ def shrink_by_decay(theta: ArrayLike, stderr: ArrayLike) -> Floats:
     out = np.zeros(len(t))
     out[known] = (weight / weight.sum()) @ (prior / spread) * t[known]
     return out
-
-
-@dataclass(frozen=True, eq=False)
-class GridDensity:
-    """A function on [0, 1] with ``values`` on cells of equal width.
-
-    >>> f = GridDensity(np.array([0.5, 1.5]))
-    >>> f.evaluate([0.0, 0.6, 1.0]).tolist(), f.integrate(0.25, 0.75)
-    ([0.5, 1.5, 1.5], 0.5)
-    """
-
-    values: Floats
-
-    def __post_init__(self) -> None:
-        f = np.asarray(self.values, dtype=np.float64)
-        if f.ndim != 1 or not len(f) or not np.isfinite(f).all():
-            raise ValueError(f"values must be a finite vector, got shape {f.shape}: {f[:5]}")
-        object.__setattr__(self, "values", f)
-
-    def evaluate(self, x: ArrayLike) -> Floats:
-        """Return the values at points of [0, 1]; on an edge that of the cell to its right."""
-        points = np.asarray(x, dtype=np.float64)
-        if points.size and not (points.min() >= 0 and points.max() <= 1):
-            raise ValueError(f"points must lie in [0, 1], got {points.min()} to {points.max()}")
-        n = len(self.values)
-        return np.asarray(self.values[np.minimum((points * n).astype(np.int64), n - 1)])
-
-    def integrate(self, a: float, b: float) -> float:
-        """Integrate from a to b, 0 <= a <= b <= 1."""
-        if not 0 <= a <= b <= 1:
-            raise ValueError(f"need 0 <= a <= b <= 1, got [{a}, {b}]")
-        edges = np.arange(len(self.values) + 1) / len(self.values)
-        below = np.concatenate(([0.0], np.cumsum(self.values))) / len(self.values)
-        low, high = np.interp([a, b], edges, below)
-        return float(high - low)

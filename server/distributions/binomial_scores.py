@@ -56,10 +56,7 @@ SCORE_SENSITIVITY = 1 + 1e-9
 
 @dataclass(frozen=True)
 class BinomialGrid:
-    """Hypotheses Bin(m, p_j), within ``eta`` of every binomial of size m in total variation.
-
-    Angles increase from 0 to pi / 2; p and q are sin^2 and cos^2 of them, q is p reversed.
-    """
+    """Hypotheses Bin(m, p_j), within ``eta`` of every binomial of size m in total variation."""
 
     m: int
     eta: float
@@ -157,10 +154,7 @@ def dyadic(targets: Floats, n_users: int) -> Floats:
 
 
 def doubles(counts: NDArray[np.number[Any]], n_users: int) -> Floats:
-    """Convert counts, moved into [-s, 2 s] so that they too are exact next to :func:`dyadic`.
-
-    Where s is an estimate they may lie outside: moving them changes none by more than a user does.
-    """
+    """Convert counts, moved into [-s, 2 s] so that they too are exact next to :func:`dyadic`."""
     return np.ascontiguousarray(np.clip(counts, -n_users, 2 * n_users), dtype=np.float64)
 
 

@@ -180,10 +180,7 @@ class CentredTask:
 
     @property
     def alike_radius(self) -> float:
-        """Radius of users who draw from one distribution: sqrt(chi^2 / m) h.
-
-        What the intended part exceeds, h = hypot(1, 2.83 sqrt(k m) / (s epsilon_1)) for the noise.
-        """
+        """Radius of users who draw from one distribution: sqrt(chi^2 / m) h."""
         s, k, m = self.n_users, self.k, self.m
         h = math.hypot(1.0, 2 * math.sqrt(2 * k * m) / (s * self.first))
         return math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
@@ -193,11 +190,6 @@ class CentredTask:
         s, k, radius = self.n_users, self.k, 2**0.125 * self.alike_radius
         noise = 2 * MEAN_ABSOLUTE * self.multiplier * radius / s * math.sqrt(k)
         return math.hypot(noise, self.lost * k / (s * self.first))
-
-    @property
-    def shares_error(self) -> float:
-        """Predict the l1 error of shares that everything is spent on."""
-        return 2 * self.k / (self.n_users * self.epsilon)
 
     def share_std(self, epsilon: float) -> float:
         """Std of the Laplace noise on a share that ``epsilon`` is spent on."""

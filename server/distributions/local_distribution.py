@@ -41,7 +41,7 @@ from fedhist.users.shards import Shard
 from server.centred.script import Opening, centred_mean
 from server.centred.stages import CentredPlan, plan_centred
 from server.localize.choice import Plan
-from server.localize.script import FoldProtocol
+from server.localize.script import FoldProtocol, few_users
 from server.targets.clipped_totals import user_norms
 from server.targets.domains import DistributionTarget, with_domain
 from server.targets.sample_sizes import resolve_sizes
@@ -214,10 +214,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         plan, k = self.centred_plan, len(self.domain)
         if not plan.feasible:
             least = fewest_users(lambda n: replace(self, n_users=n).centred_plan.feasible)
-            return Estimate.refused(
-                f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the uniform "
-                f"distribution is the better estimate; at least {least} are needed"
-            )
+            return Estimate.refused(few_users(self, least, "the uniform distribution"))
         centre = yield from centred_mean(
             CentredShares(self.domain),
             plan,
@@ -231,13 +228,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         if isinstance(centre, Estimate):
             return centre
         p = from_sum_zero(centre.value) + 1 / k
-        return Estimate.ok(
-            project_simplex(p) if self.project else p,
-            stderr=np.full(k, math.sqrt(centre.error / k)),
-            keys=self.domain,
-            public=centre.public | {"clipping": centre.clipping},
-            warnings=centre.warnings,
-        )
+        return centre.estimate(project_simplex(p) if self.project else p, self.domain)
 
     def _item_query(self, cohort: Cohort | None = None) -> OracleReports:
         """Ask for one item of each user."""

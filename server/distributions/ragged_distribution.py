@@ -163,8 +163,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
         if not (task.runs and task.selects):
             return "frequencies"
         offsets = replace(task, m=math.isqrt(self.m_max)).error()
-        left = math.hypot(task.first, task.third + task.far) / task.epsilon
-        return "centred" if offsets < left * task.shares_error else "frequencies"
+        left = math.hypot(task.first, task.third + task.far)
+        shares = left * 2 * task.k / (task.n_users * task.epsilon**2)
+        return "centred" if offsets < shares else "frequencies"
 
     @property
     def max_rounds(self) -> int:
@@ -321,10 +322,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
 
 
 def _from_steps(noisy: Integers, n: float, std: float) -> Learned:
-    """Divide by the number of users, or of those who have items where they are clearly fewer.
-
-    ``std`` is that of the noise on a symbol, in users.
-    """
+    """Divide by the number of users, or of those who have items where they are clearly fewer."""
     p: Floats = np.asarray(noisy, dtype=np.float64) / (n * SHARE_STEPS)
     mass, noise = float(p.sum()), 5 * std / n * math.sqrt(len(p))
     public = {"mass": mass, "noise_std": std / n}

@@ -111,11 +111,7 @@ class Selection(Mechanism):
         return Truth.COMMON
 
     def budgets(self, task: DistributionTask) -> Budgets:
-        """Spend sqrt(8 rho / q) a symbol, or epsilon / q if that is more.
-
-        With a second stage rho is split evenly: a half for all selections, a half for the presence
-        of all symbols.
-        """
+        """Spend sqrt(8 rho / q) a symbol, or epsilon / q if that is more."""
         if math.isinf(task.epsilon):
             return Budgets(math.inf, math.inf)
         if self.sparse:

@@ -51,10 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FewUsers(TwoModes, Central, PlannedUsers):
-    """What the protocols of this family share: budget, branch and its constants.
-
-    A subclass says how users make their rows, in how many coordinates, and how far apart they are.
-    """
+    """What the protocols of this family share: budget, branch and its constants."""
 
     epsilon: float
     n_users: int

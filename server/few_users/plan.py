@@ -235,11 +235,7 @@ def choose_branch(
     delta: float,
     wishes: Wishes | None = None,
 ) -> FewUsersPlan:
-    """Take the feasible branch of least predicted error, from public numbers only.
-
-    Where none is feasible, return the one that needs the fewest users. Without a ``box`` the
-    large-n branch is out.
-    """
+    """Take the feasible branch of least predicted error, from public numbers only."""
     w = wishes or Wishes()
     check_budget(epsilon, delta)
     check_count("n_users", n_users)

@@ -223,10 +223,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         return math.sqrt(self.sparsity or max(1, round(0.1 * len(self.domain))))
 
     def at(self, clip: float, norm: int) -> BoundedHistogram:
-        """Return the protocol of the release at a threshold; negative totals are kept.
-
-        Without noise there is nothing to protect and the totals are summed as they are.
-        """
+        """Return the protocol of the release at a threshold; negative totals are kept."""
         steps = self.discrete and (self.trust is not None or not math.isinf(self.epsilon))
         grid = clip / NORM_STEPS if steps else None
         epsilon, delta = self.shares.release_epsilon, self.shares.release_delta
@@ -252,11 +249,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     @property
     def task(self) -> ThresholdTask:
-        """The public side of the search for C, in the norm that is searched.
-
-        Where delta > 0, l1 norms may be sqrt(d) times as large as ``clip_max``, which bounds l2
-        norms.
-        """
+        """The public side of the search for C, in the norm that is searched."""
         d, norm, shares = len(self.domain), self.norm, self.shares
         broad = math.sqrt(d) if norm == 1 and self.delta else 1.0
         return ThresholdTask(

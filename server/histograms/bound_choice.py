@@ -75,10 +75,7 @@ class BoundTask:
 
     @property
     def range(self) -> float:
-        """Range over the grid of what one user changes in V, that the mechanism pays for.
-
-        As printed twice the paper's sensitivity, 5 C_m: valid under every adjacency, but loose.
-        """
+        """Range over the grid of what one user changes in V, that the mechanism pays for."""
         if self.printed:
             return 5.0 * self.printed
         last = self.grid[-1]

@@ -216,11 +216,7 @@ class PoissonCounts(DomainHistogram, Central):
         )
 
     def most_rate(self, clip: int) -> float:
-        """Public rate from which on a total is released as it is.
-
-        Where C was chosen, hardly more users exceed it than its choice leaves there: Poisson users
-        of a rate that puts more of them there are none.
-        """
+        """Public rate from which on a total is released as it is."""
         if not self.guarded:
             return debias.most_rate(clip)
         most = debias.steepest_rate(clip)

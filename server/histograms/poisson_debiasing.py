@@ -106,10 +106,7 @@ def fitting_rate(clip: int, share: float) -> float:
 def debiased(
     noisy: Floats, n_users: int, clip: int, most: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5].
-
-    Only where that rate is below ``most``, as the second array says.
-    """
+    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5]."""
     y = np.maximum(np.asarray(noisy, dtype=np.float64), 0.0)
     fits = y < n_users * float(clipped_mean(min(most, most_rate(clip)), clip))
     return np.where(fits, n_users * rate_of_mean(np.where(fits, y, 0.0) / n_users, clip), y), fits

@@ -58,10 +58,7 @@ def c_star(
     *,
     discrete: bool,
 ) -> float:
-    """Compute C* for a release. NOT PRIVATE.
-
-    ``budget`` is its (epsilon, delta), ``multipliers`` its sensitivities per unit of C.
-    """
+    """Compute C* for a release. NOT PRIVATE."""
     (epsilon, delta), (k1, k2) = budget, multipliers
     l1, l2 = user_norms(users, domain)
     if not delta:

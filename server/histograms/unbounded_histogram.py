@@ -217,10 +217,7 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
 
     @property
     def choice_epsilon(self) -> float:
-        """What the choice of C may spend: 0 where C is given.
-
-        By default a tenth of what the release gets, as in [1].
-        """
+        """What the choice of C may spend: 0 where C is given."""
         if self.clip is not None:
             return 0.0
         return self.epsilon / 11 if self.epsilon_choice is None else self.epsilon_choice

@@ -65,10 +65,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
 
     @property
     def report_size(self) -> float | None:
-        """Distance from the midpoint, in half ranges, of all scalars; None if it is not known.
-
-        Known for a script of one round at most.
-        """
+        """Distance from the midpoint, in half ranges, of all scalars; None if it is not known."""
         return None
 
     def fold_plan(self, n_users: float, half_range: float) -> Plan:
@@ -186,10 +183,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
         kind, size = self.channel_kind, self.report_size
         least = k * least_users(self.scale, half_range, self.epsilon, kind, size)
         folds = "" if k == 1 else f" in {k} folds"
-        return (
-            f"{self.n_users} users{folds} are too few at epsilon = {self.epsilon:g}: the midpoint "
-            f"of the range is the better estimate; at least {least} are needed"
-        )
+        return few_users(self, least, "the midpoint of the range", folds)
 
     def check_fields(self, mean_scale: float | None = None) -> None:
         """Raise ValueError, with the value, unless the fields that all of them have are valid."""
@@ -200,6 +194,14 @@ class FoldProtocol(Shuffles, PlannedSizes):
             check_size("mean_scale", mean_scale)
         scalar_channel(self.kind, self.epsilon)  # least epsilon
         Cohort(self.salt)
+
+
+def few_users(of: FoldProtocol, least: int, better: str, folds: str = "") -> str:
+    """Say that users are too few, what is the better estimate, and how many would do."""
+    return (
+        f"{of.n_users} users{folds} are too few at epsilon = {of.epsilon:g}: {better} is the "
+        f"better estimate; at least {least} are needed"
+    )
 
 
 def _doubts(plan: Plan, mass: Floats) -> tuple[str, ...]:

@@ -293,10 +293,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         return Estimate.ok(value, public=public, warnings=tuple(warnings))
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
-        """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.
-
-        The packing is of the set itself; of sparse vectors, of those of the first coordinates.
-        """
+        """Bound the error for users who all know one point of the set. NOT PRIVATE."""
         d, bound = self.dimension, float(self.bound)
         box = self.geometry in ("linf-ball", "sparse")
         axes = [bound] * (self.sparsity if self.geometry == "sparse" else d)

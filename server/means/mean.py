@@ -161,11 +161,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
 
     @property
     def centred_plan(self) -> CentredPlan:
-        """Of "centred"; from public numbers only.
-
-        A report has its channel's variance and that of users who differ, at most a quarter of the
-        squared width on either side.
-        """
+        """Of "centred"; from public numbers only."""
         v = 4 * scalar_channel(self.channel_kind, self.epsilon).v
         v += 0.0 if math.isinf(self.epsilon) else 0.25
         return plan_centred(
@@ -235,12 +231,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
         )
         if isinstance(centre, Estimate):
             return centre
-        return Estimate.ok(
-            part.middle + inside(centre.value),
-            stderr=np.full(1, centre.stderr),
-            public=centre.public | {"clipping": centre.clipping},
-            warnings=centre.warnings,
-        )
+        return centre.estimate(part.middle + inside(centre.value))
 
     def _by_stages(
         self, whole: Coordinates, plan: StagePlan

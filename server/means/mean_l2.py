@@ -31,6 +31,7 @@ from fedhist.users.keys import Keys, user_ids
 from server.centred.script import centred_mean
 from server.centred.stages import CentredPlan, plan_centred
 from server.localize.choice import Plan
+from server.localize.script import few_users
 from server.means.mean_linf import FoldMean
 
 if TYPE_CHECKING:
@@ -188,10 +189,8 @@ class MeanL2(FoldMean):
         if self.uses_folds:
             return (yield from super().rounds(server))
         if not self.feasible:
-            return Estimate.refused(
-                f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of "
-                f"the ball is the better estimate; at least {self._least_users()} are needed"
-            )
+            what = few_users(self, self._least_users(), "the centre of the ball")
+            return Estimate.refused(what)
         centre = yield from centred_mean(
             self.part,
             self.centred_plan,
@@ -201,12 +200,7 @@ class MeanL2(FoldMean):
         )
         if isinstance(centre, Estimate):
             return centre
-        return Estimate.ok(
-            self.project(centre.value),
-            stderr=np.full(self.dimension, centre.stderr),
-            public=centre.public | {"clipping": centre.clipping},
-            warnings=centre.warnings,
-        )
+        return centre.estimate(self.project(centre.value))
 
     @property
     def empty_record(self) -> str:

@@ -26,7 +26,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.localize.choice import Plan
-from server.localize.script import FoldProtocol
+from server.localize.script import FoldProtocol, few_users
 from server.modes import Mode, TwoModes
 from server.targets.mean_target import InRange, MeanTarget
 
@@ -67,11 +67,9 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
     def rounds(self, server: Curator) -> Script:
         functional = self.functional
         if not self.feasible:
-            return Estimate.refused(
-                f"{self.n_users} users in {functional.n_folds} folds are too few at epsilon = "
-                f"{self.epsilon:g}: the midpoint of the range is the better estimate; at least "
-                f"{self._least_users()} are needed"
-            )
+            folds = f" in {functional.n_folds} folds"
+            what = few_users(self, self._least_users(), "the midpoint of the range", folds)
+            return Estimate.refused(what)
         centre = yield from self.ask(functional, self.plan)
         if centre.value is None or centre.stderr is None:
             return centre

@@ -285,10 +285,7 @@ class SparseMean(FoldMean):
         return float(b[self.lead(b) < NOT_LOST].max(initial=0.0))
 
     def useless(self) -> str:
-        """Say why 0 is expected to be the better estimate; empty where it is not.
-
-        It is unless signals of the radius are found, and refined to half of that square.
-        """
+        """Say why 0 is expected to be the better estimate; empty where it is not."""
         d, s, square = self.dimension, self.sparsity, float(self.radius) ** 2
         if self.procedure == "select" and not self.selects:
             return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
@@ -392,10 +389,7 @@ class SparseMean(FoldMean):
         return (yield from self._estimate(support, VOTERS, public))
 
     def select(self, query: HashedVotes, votes: Summary) -> Integers:
-        """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s.
-
-        Votes are signed, and so are scores.
-        """
+        """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s."""
         law = self.law
         scores = np.abs(query.scores(votes)) * law.unit
         least = Z_MIN * law.deviation / math.sqrt(votes.n_users)

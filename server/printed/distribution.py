@@ -32,11 +32,7 @@ def printed_multiplier(epsilon: float, delta: float) -> float:
 def printed_gaussian_spends(
     epsilon: float, delta: float, discrete: bool, sensitivity: float = math.inf
 ) -> float:
-    """Epsilon at ``delta`` of the noise printed in [1, Lemma 1], exactly.
-
-    Discrete noise on integers that move by ``sensitivity``: the epsilon that
-    :func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_std` makes that noise of.
-    """
+    """Epsilon at ``delta`` of the noise printed in [1, Lemma 1], exactly."""
     multiplier = printed_multiplier(epsilon, delta)
     if multiplier == 0:
         return math.inf

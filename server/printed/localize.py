@@ -69,10 +69,7 @@ class FoldsAsPrinted(FoldProtocol):
 @register_printed
 @dataclass(frozen=True)
 class DensityAsPrinted(FoldsAsPrinted, Density):
-    """The level of [1, eq. (49)], c = 1/100 for its unnamed constant; neither shrinks nor projects.
-
-    The value is the series at the midpoints of the cells.
-    """
+    """The level of [1, eq. (49)], c = 1/100 for its constant; neither shrinks nor projects."""
 
     mode: Mode = "paper"
 

@@ -26,11 +26,7 @@ from server.targets.sample_sizes import PlannedUsers
 
 
 class QuantileTarget(PlannedUsers):
-    """A protocol whose estimate has an entry for each level: the middle of a public bin.
-
-    Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
-    user with usable samples has the same weight, however many samples it has.
-    """
+    """A protocol whose estimate has an entry for each level: the middle of a public bin."""
 
     target: ClassVar[str] = "quantiles"
     loss_name: ClassVar[str] = "rank error"
@@ -106,10 +102,7 @@ class QuantileTarget(PlannedUsers):
         return facts.walk(of).sums["cells"]
 
     def rank_errors(self, value: Array, facts: Facts) -> Floats:
-        """Measure each level's distance from the ranks of its value: (J,). NOT PRIVATE.
-
-        A value stands for all numbers within 1e-9 of the range: a bin's middle is computed.
-        """
+        """Measure each level's distance from the ranks of its value: (J,). NOT PRIVATE."""
         _check_some(facts)
         low, high = around(value, float(self.low), float(self.high))
         cuts, cells = self.cuts, facts["cells"]

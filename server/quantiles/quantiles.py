@@ -141,11 +141,7 @@ class Quantiles(QuantileTarget):
 
     @classmethod
     def neighbours(cls) -> tuple[Users, Users]:
-        """Two populations at which one user shows most, for the audit of the example.
-
-        A quarter of them is in the highest bin, the others in the lowest. One goes over, and the
-        last quartile leaves the lowest bin for any of those above it.
-        """
+        """Two populations at which one user shows most, for the audit of the example."""
 
         def users(first: int) -> Users:
             at = np.repeat([0, 15], [90, 30])

@@ -85,20 +85,14 @@ class RankPool:
         return np.asarray(low[:, ::-1].cumsum(axis=1)[:, ::-1] + before)
 
     def next_bins(self, levels: Floats) -> Integers:
-        """Choose the bins to ask about: where a level's quantile lies above as likely as not: (J,).
-
-        Bins weigh exp(-cost). This bisects while answers are clear, and stays where they are not.
-        """
+        """Choose the bins to ask about: a quantile lies above as likely as not: (J,)."""
         costs = self.costs(levels)
         upto = np.cumsum(np.exp(costs.min(axis=1, keepdims=True) - costs), axis=1)
         half = np.abs(upto[:, :-1] / upto[:, -1:] - 0.5)
         return np.sort(half.argmin(axis=1))
 
     def positions(self, shares: Floats, side: Literal["left", "right"]) -> Floats:
-        """Invert the monotone fit of all answers: where it reaches shares, or leaves them.
-
-        The curve is 0 at -1 and 1 at K - 1, and linear between the bins that were asked about.
-        """
+        """Invert the monotone fit of all answers: where it reaches shares, or leaves them."""
         from scipy.optimize import isotonic_regression
 
         x, f = np.array([-1.0, self.n_bins - 1.0]), np.array([0.0, 1.0])
@@ -112,10 +106,7 @@ class RankPool:
         return np.asarray(x[i - 1] + (x[i] - x[i - 1]) * along)
 
     def quantile_bins(self, levels: Floats, stderr: Floats) -> Integers:
-        """Estimate the bin of each level's quantile, given the standard errors of ranks: (J,).
-
-        The mean position over 21 shares within two standard errors: it smooths steps.
-        """
+        """Estimate the bin of each level's quantile, given the standard errors of ranks: (J,)."""
         near = levels[:, None] + stderr[:, None] * np.linspace(-2.0, 2.0, 21)
         near = np.clip(near, 0.0, 1.0)
         middle = (self.positions(near, "left") + self.positions(near, "right")) / 2

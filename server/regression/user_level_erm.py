@@ -206,10 +206,7 @@ class UserLevelErm(Central):
 
     @property
     def multiplier(self) -> float:
-        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity.
-
-        Discrete ones too: of the 2^20 steps of a gradient they cost less than one.
-        """
+        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity."""
         one = gaussian_multiplier(self.epsilon, self.delta)
         return one if self.trust is None else one * self.trust.excess
 
@@ -337,10 +334,7 @@ class UserLevelErm(Central):
 
     @property
     def adds_up(self) -> bool:
-        """Whether products of samples are all that the risk depends on: where it is quadratic.
-
-        A logistic risk needs the samples at each place it is asked for.
-        """
+        """Whether products of samples are all that the risk depends on: where it is quadratic."""
         return self.model == "least-squares"
 
     def sums(self, users: Users) -> Mapping[str, Array]:
@@ -396,10 +390,7 @@ class UserLevelErm(Central):
         return Truth.AVERAGE_RISK
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Return L / 2 times the squared distance, which the excess risk inside the ball is below.
-
-        :meth:`loss_of`, which has the users, measures the excess risk itself.
-        """
+        """Return L / 2 times the squared distance, a bound on the excess risk inside the ball."""
         return float((self.smoothness + self.ridge) / 2 * np.sum(np.square(value - truth)))
 
     def loss_in(self, value: Array, known: Facts, truth: Array | None) -> float:

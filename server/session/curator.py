@@ -117,10 +117,7 @@ class Curator:
         moves: Moves | None = None,
         budget: Budget | None = None,
     ) -> Array:
-        """Release value + noise of a size, 0 being none; the discrete kinds take integers.
-
-        Under aggregate trust the nodes have added it, if it is what the ``budget`` asks for.
-        """
+        """Release value + noise of a size, 0 being none; the discrete kinds take integers."""
         discrete = kind.startswith("discrete")
         x: Array = _integers_of(value) if discrete else np.asarray(value, dtype=np.float64)
         if self._prepaid:

@@ -124,10 +124,7 @@ class Journal:
         )
 
     def released(self, index: int, label: str) -> Array | None:
-        """Return the value released before under this number, or None.
-
-        Raises FedhistError if the journal belongs to another script.
-        """
+        """Return the value released before under this number, or None."""
         line = self.find("release", index)
         if line is None:
             return None
@@ -150,10 +147,7 @@ class Journal:
         self.append(line)
 
     def keep_exact(self, index: int, summary: Summary) -> None:
-        """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only.
-
-        On disk, unless something drawn from it is written already: it was asked for again then.
-        """
+        """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only."""
         arrays = summary_arrays(summary)
         if self._folder is not None and not self._drawn_from(index):
             encoded = {k: array_to_json(v) for k, v in arrays.items()}

@@ -68,11 +68,7 @@ class Session:
             self._step(summary)
 
     def advance(self, summary: Summary) -> None:
-        """Hand over the answer to the pending query.
-
-        Raises WireError if no honest population of that size could have sent the summary, and
-        BatchWithheld if a shuffler would not have passed it on.
-        """
+        """Hand over the answer to the pending query."""
         query = self.query
         if query is None:
             raise FedhistError("the run has ended; no query is pending")

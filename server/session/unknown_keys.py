@@ -102,10 +102,7 @@ def _worst_record(contribution: int, b: float) -> float:
 
 
 def pack_keyed(keys: Keys, values: NDArray[np.generic], keep: NDArray[np.bool_]) -> Array:
-    """Pack the kept part of a sparse release into one byte array that the journal can hold.
-
-    The head is two int64: the number of keys, and 1 if the values are float64 (0: int64).
-    """
+    """Pack the kept part of a sparse release into one byte array that the journal can hold."""
     released = Keys.of([keys[int(i)] for i in np.flatnonzero(keep)])
     real = values.dtype.kind == "f"
     head = np.array([len(released), real], dtype="<i8")

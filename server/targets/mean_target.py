@@ -66,10 +66,7 @@ class MeanTarget(Protocol):
 
     @property
     def bounded_by(self) -> tuple[float, float] | None:
-        """Half range of a coordinate, and planned samples of a user, 0 for none: for lower bounds.
-
-        None where that cannot be said.
-        """
+        """Half range of a coordinate, and planned samples of a user: for lower bounds."""
         return None
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
@@ -90,10 +87,7 @@ class MeanTarget(Protocol):
 
 
 class InRange(MeanTarget):
-    """The mean of samples that are clipped to a public range; see the fields of subclasses.
-
-    Without a field ``dimension`` of one coordinate.
-    """
+    """The mean of samples that are clipped to a public range; see the fields of subclasses."""
 
     low: float
     high: float

@@ -18,10 +18,7 @@ from server.session.curator import Curator
 
 
 class Aggregating(Protocol):
-    """A protocol that can run under aggregate trust; its dataclass has the field ``trust``.
-
-    Its script stays as it is, and what it asks is put into :class:`Aggregated` on the way out.
-    """
+    """A protocol that can run under aggregate trust; its dataclass has the field ``trust``."""
 
     trust: Aggregation | None = None
 
@@ -89,10 +86,7 @@ class Aggregating(Protocol):
 
 
 class Central(Aggregating):
-    """A protocol with the fields epsilon and delta; replacement is its adjacency unless it says.
-
-    With the field ``trust`` as well it runs under aggregate trust, where that is not None.
-    """
+    """A protocol with the fields epsilon and delta; replacement is its adjacency unless it says."""
 
     epsilon: float
     delta: float
@@ -115,10 +109,7 @@ def add_noise(
     label: str = "",
     moves: Moves | None = None,
 ) -> Array:
-    """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one.
-
-    ``label`` names the charge; empty: the Curator's own word.
-    """
+    """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one."""
     named = {"label": label} if label else {}
     if delta:
         gaussian = server.discrete_gaussian if discrete else server.gaussian

@@ -28,10 +28,7 @@ class NotHidden(ValueError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Users whose reports are shuffled together: each of ``folds`` folds of a ``share`` of all.
-
-    ``hiding`` is the report's; None: it names its user.
-    """
+    """Users whose reports are shuffled together: each of ``folds`` folds of a ``share`` of all."""
 
     share: float
     folds: int
@@ -112,10 +109,7 @@ class Shuffles(Protocol):
 
     @classmethod
     def shuffled(cls, trust: Shuffling, **given: Any) -> Self:
-        """Build the protocol with the largest local epsilon that the target allows.
-
-        Batches follow from the plan, which follows from epsilon; so whole protocols are tried.
-        """
+        """Build the protocol with the largest local epsilon that the target allows."""
         if not (is_dataclass(cls) and "trust" in {f.name for f in fields(cls)}):
             raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")
         name, kinds = cls.report_kinds
@@ -140,10 +134,7 @@ class Shuffles(Protocol):
 
     @classmethod
     def planned(cls, parameters: Mapping[str, Any], users: Shard) -> dict[str, Any]:
-        """Complete a configuration whose ``trust`` is a :class:`Shuffler`: the last of resolving.
-
-        Its epsilon is the target, and becomes the local one; the number of users is public.
-        """
+        """Complete a configuration whose ``trust`` is a :class:`Shuffler`, at last."""
         out = dict(parameters)
         asked = out.get("trust")
         if not isinstance(asked, Shuffler):

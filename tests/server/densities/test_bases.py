@@ -14,7 +14,6 @@ from fedhist.channels.oracles import oracle_channel
 from fedhist.users.batch import Users
 from server.densities.plan import density_level, paper_level, plan_series, tail_energy
 from server.densities.series import (
-    GridDensity,
     coefficients_of,
     midpoints,
     nearest_density,
@@ -139,29 +138,10 @@ def test_the_plan_weighs_variance_and_energy() -> None:
         assert at.ise >= plan.ise
 
 
-def test_grid_density() -> None:
-    rng = np.random.default_rng(2)
-    f = GridDensity(rng.random(8))
-    x = np.append(rng.random(20), [0.0, 1.0, 0.125])
-    assert f.evaluate(x).tolist() == [f.values[min(7, math.floor(8 * t))] for t in x]
-    for a, b in ((0.0, 1.0), (0.03, 0.04), (0.1, 0.77), (0.5, 0.5), (0.99, 1.0)):
-        pieces = [max(0.0, min(b, (i + 1) / 8) - max(a, i / 8)) for i in range(8)]
-        assert f.integrate(a, b) == pytest.approx(float(np.dot(pieces, f.values)), abs=1e-14)
-
-
 def test_refusals() -> None:
-    g = GridDensity(np.ones(4))
-    for a, b in ((-0.1, 0.5), (0.5, 1.1), (0.6, 0.5), (0.0, math.nan)):
-        with pytest.raises(ValueError, match="b <= 1"):
-            g.integrate(a, b)
-    for x in (-0.01, 1.01, math.nan):
-        with pytest.raises(ValueError, match="points"):
-            g.evaluate([0.5, x])
     for bad in ([], [math.nan], [[1.0]]):
         with pytest.raises(ValueError, match="finite"):
             TrigonometricDensity(np.array(bad))
-        with pytest.raises(ValueError, match="finite"):
-            GridDensity(np.array(bad))
 
 
 def test_projection_is_the_nearest_density() -> None:
