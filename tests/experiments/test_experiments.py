@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +18,11 @@ import fedhist as fh
 from clients.histograms.contributions import NormHistogram
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
-from simulations.experiments import report
-from simulations.experiments.experiment import Check, Curve, Findings, Request
+from simulations.experiments.experiment import Check, Request
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from simulations.studies.compared import open_folder
 
 HEAD = """
 [experiment]
@@ -236,43 +232,3 @@ def test_the_printed_rule_minimizes_the_printed_objective(users: fh.Users) -> No
     ((_, _, declared),) = server.calls
     assert declared["epsilon"] == 4.0
     assert declared["l1_sensitivity"] == pytest.approx(4 * radius / strength)
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Path]:
-    checks = (
-        example(),
-        example(quantity="r", ours=9.0, cause="a | b", stderr=0.25, claim="small"),
-        Check("s", "t", None, 5.0, -math.inf, math.inf),
-    )
-    curves = (
-        Curve("left", "one", np.array([1.0, 10.0]), np.array([2.0, 3.0]), np.array([0.1, 0.2])),
-        Curve("right", "two", np.array([1.0]), np.array([5.0]), style=" "),
-        Curve("left", "limit", np.array([1.0, 10.0]), np.array([2.0, 2.0]), style="--"),
-    )
-    e = catalogue.parse("x", HEAD)
-
-    def write(name: str = "out", **changes: Any) -> Path:
-        target = tmp_path / name
-        result = Findings(e, e.request(quick=True))
-        vars(result).update({"checks": checks, "curves": curves} | changes)
-        report.Reproduced(result).save(target)
-        return target
-
-    return write
-
-
-def test_a_folder_holds_all_that_was_measured(written: Callable[..., Path]) -> None:
-    folder = written()
-    names = {"result.json", "figure.png", "report.html", ".fedhist.json"}
-    assert {f.name for f in folder.iterdir()} == names
-    body = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    assert [c["verdict"] for c in body["checks"]] == ["PASS", "FAIL", ""]
-    assert body["checks"][1]["ours"] == 9.0
-    assert [(c["panel"], c["label"]) for c in body["curves"]] == [
-        ("left", "one"), ("right", "two"), ("left", "limit"),
-    ]  # fmt: skip
-    assert body["curves"][0]["yerr"] == [0.1, 0.2]
-    assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
-    assert "s, r: cause: a | b" in open_folder(folder).to_markdown()
-    assert not (written("table", curves=()) / "figure.png").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 import fedhist as fh
 
-MOST = 1 << 20
+MOST, ANSWERING = 1 << 20, "FEDHIST_TEST_ANSWERING"
 _answered = 0
 
 
@@ -23,7 +24,8 @@ class NoisyParity(fh.LocalQuery):
     """Each user sends one randomized bit and one private word; faults happen on the way.
 
     ``kill_after`` >= 0 kills the worker at its kill_after-th node of the round, once per marker
-    file; ``raise_on`` raises, or exits, on nodes whose first user id is a multiple of it.
+    file; ``raise_on`` raises, or exits, on nodes whose first user id is a multiple of it;
+    ``pause``: seconds that each node takes, which then makes the file that ANSWERING names.
     """
 
     wire_name: ClassVar[str] = "test-noisy-parity"
@@ -32,6 +34,7 @@ class NoisyParity(fh.LocalQuery):
     kill_after: int = -1
     marker: str = ""
     raise_on: int = 0
+    pause: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -47,6 +50,9 @@ class NoisyParity(fh.LocalQuery):
     def answer_folded(self, users: fh.Users, rng: Callable[[fh.Users], fh.Streams]) -> fh.Summary:
         global _answered
         _answered += 1
+        if self.pause:
+            Path(os.environ.get(ANSWERING, os.devnull)).touch()
+            time.sleep(self.pause)
         if self.raise_on and int(users.ids[0]) % self.raise_on == 0:
             ends = SystemExit if int(users.ids[0]) % 2 else RuntimeError
             raise ends("this client is broken")
@@ -83,6 +89,7 @@ class ManyRounds(fh.Protocol):
     kill_after: tuple[int, ...] = ()
     markers: str = ""
     raise_on: int = 0
+    pause: float = 0.0
 
     @property
     def max_rounds(self) -> int:
@@ -96,9 +103,8 @@ class ManyRounds(fh.Protocol):
         totals = []
         for i in range(self.n_rounds):
             kill = self.kill_after[i] if i < len(self.kill_after) else -1
-            query = NoisyParity(
-                self.epsilon / self.n_rounds, i, kill, f"{self.markers}-{i}", self.raise_on
-            )
+            each, marker = self.epsilon / self.n_rounds, f"{self.markers}-{i}"
+            query = NoisyParity(each, i, kill, marker, self.raise_on, self.pause)
             summary = yield query
             totals.append([summary.sums["bit"][0], summary.sums["word"][0], summary.n_users])
         return fh.Estimate.ok(np.array(totals, dtype=np.int64).ravel())

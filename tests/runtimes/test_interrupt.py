@@ -15,7 +15,7 @@ from flower_cases import write_config
 
 from tests.support.loopback import MARKER, marked_processes
 
-SLOW = Path(__file__).with_name("slow.py")
+SLOW = Path(__file__).with_name("faulty.py")
 
 
 @pytest.mark.ray
@@ -25,7 +25,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "slow.toml",
         run={"nodes": 400, "workers": 1, "seed": 1, "plugins": [str(SLOW)]},
-        protocol={"name": "test-slow-histogram", "epsilon": 1.0, "clip": 5.0},
+        protocol={"name": "test-many-rounds", "pause": 0.1},
         population={"kind": "zipf", "n_users": 400, "d": 10, "mean_items": 5, "seed": 1},
     )
     token, answering, out = uuid.uuid4().hex, tmp_path / "answering", tmp_path / "runs" / "one"

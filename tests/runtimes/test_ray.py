@@ -276,11 +276,7 @@ def test_no_grouping_order_or_repetition_changes_a_digit(
 
 def test_a_run_in_which_nothing_comes_ends_and_says_who_is_missing(shoppers: Users) -> None:
     users = shoppers.slice(0, 40)
-    slow = str(Path(__file__).with_name("slow.py"))
-    load_plugin(slow)
-    protocol = protocol_class("test-slow-histogram")(  # type: ignore[call-arg]
-        domain=users.vocabulary, clip=5.0, epsilon=1.0
-    )
-    options = Options(seed=1, nodes=40, runtime="ray", workers=2, plugins=[slow], timeout=0.01)
+    protocol = faulty(pause=0.1)
+    options = Options(seed=1, nodes=40, runtime="ray", workers=2, plugins=[PLUGIN], timeout=0.01)
     with pytest.raises(MissingReplies, match=r"for 0\.01 s from nodes 0, 1, .* 2 CPUs"):
         execute(protocol, users, options)
