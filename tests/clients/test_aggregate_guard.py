@@ -1,7 +1,5 @@
 """What a node's guard lets through under aggregate trust, and what a series costs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The guard: what the owner allows, what each user has spent, and the same answer twice."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

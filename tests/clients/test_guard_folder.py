@@ -1,7 +1,5 @@
 """The folder of a node's owner: it survives restarts and kills, and every damage is seen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Local queries that a hostile server may send, and records that no honest user has."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

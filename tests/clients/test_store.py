@@ -1,7 +1,5 @@
 """Where the guard's memory lives: Flower's Context and a folder of the node's owner."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -11,8 +11,6 @@ journals, a guard's folder, a data set's ledger, a sweep, and ``files.json`` wha
 gives.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

@@ -3,8 +3,6 @@
 ``record.py`` says what is recorded and when it may be rewritten.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

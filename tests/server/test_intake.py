@@ -1,7 +1,5 @@
 """Replies made by hand: every one is counted, none is skipped in silence."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adding up as replies come: any order gives the same bits, and little is kept on the way."""
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 from collections.abc import Sequence

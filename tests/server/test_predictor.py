@@ -1,7 +1,5 @@
 """What is predicted for every protocol against runs of it, and where the predictor refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

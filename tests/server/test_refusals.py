@@ -1,7 +1,5 @@
 """Values that protocols, questions and policies refuse: an error that names the field."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

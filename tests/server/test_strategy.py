@@ -1,7 +1,5 @@
 """The strategy over a grid in this process, and the Flower internals it rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

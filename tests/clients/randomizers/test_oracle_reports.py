@@ -1,7 +1,5 @@
 """Reports of frequency oracles: their law, their independence of the batch, their accuracy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from clients.randomizers.oracle_reports import _take_others

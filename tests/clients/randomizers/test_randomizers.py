@@ -1,7 +1,5 @@
 """Every statistical test here uses a fixed seed; false-alarm probabilities are written beside."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Reports by ranks: what a client draws, against the plain definition."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

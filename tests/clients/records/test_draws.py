@@ -3,8 +3,6 @@
 Statistical tests have fixed seeds; a correct program fails each with probability below 1e-6.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 from math import comb

@@ -1,7 +1,5 @@
 """Functionals against loops in plain Python; any record stays in the public range."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Users' gradients against automatic truths: finite differences and a loop in plain Python."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A user's mean, against the sum written out; the cell of a box, against its formula."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

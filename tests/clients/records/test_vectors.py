@@ -1,7 +1,5 @@
 """Vectors of users' records."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Framed shares: against the obvious version, in the ball, and what empty users have."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Central means: null records, sensitivities, what hides the number of users, stated errors."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""The draw of a radius, scores of medians, noise of sums and the plan: exact on tiny cases."""
-
-from __future__ import annotations
+"""The draw of a radius, noise of sums and the plan: exact on tiny cases."""
 
 import math
 from typing import Any
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import CentralMean
 from server.central_means.localizing import (
     DECAY,
@@ -18,6 +17,7 @@ from server.central_means.localizing import (
     RadiusChoice,
     least_radius,
     left_out,
+    sum_noise,
 )
 
 CHOICE = RadiusChoice(1.0, 0.2, 0.8)
@@ -60,6 +60,28 @@ def test_far_users_are_seen_from_the_stated_number_on(k: int) -> None:
     assert choice.unseen(smallest) == pytest.approx((least + MISSED) / 0.5)
     if k >= choice.unseen(smallest):
         assert drawn[0] < math.exp(-MISSED)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "l2"),
+    [
+        (Adjacency.REPLACE_USER, 2.0),
+        (Adjacency.ZERO_OUT_USER, 1.0),
+        (Adjacency.ADD_REMOVE_USER, math.sqrt(1.04)),
+    ],
+)
+def test_noise_is_calibrated_to_the_sensitivity(adjacency: Adjacency, l2: float) -> None:
+    wide = sum_noise(1.0, 1e-6, 100, adjacency)
+    assert wide.delta == 1e-6
+    assert wide.std() == pytest.approx(l2 * gaussian_multiplier(1.0, 1e-6), rel=1e-6)
+    shared = sum_noise(1.0, 1e-6, 100, adjacency, rho=0.1)
+    assert shared.std() == pytest.approx(l2 * math.sqrt(5), rel=1e-6)
+    assert shared.std(0.25) == pytest.approx(2 * shared.std(), rel=1e-12)
+    line = sum_noise(1.0, 1e-6, 1, adjacency)
+    l1 = 1.2 if adjacency is Adjacency.ADD_REMOVE_USER else l2
+    assert line.delta == 0
+    assert line.std(0.5) == pytest.approx(2 * math.sqrt(2) * l1, rel=1e-6)
+    assert sum_noise(1.0, 0.0, 9, adjacency).delta == 0
 
 
 def planned(n: int, d: int, delta: float, **given: Any) -> Localizing | None:

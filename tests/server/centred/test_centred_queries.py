@@ -1,7 +1,5 @@
 """What users answer about a centre: bins of a distance, and what is left of their vector."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stages around what earlier users have found: the error that they must reach."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 from itertools import pairwise

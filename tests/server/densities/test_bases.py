@@ -1,7 +1,5 @@
 """Bases, series, shrinkage, projection and levels, against slow or closed forms."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

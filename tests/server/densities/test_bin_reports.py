@@ -1,7 +1,5 @@
 """Bins of one sample: what a user is asked, and what its report gives away."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

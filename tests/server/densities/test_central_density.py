@@ -1,7 +1,5 @@
 """A density with a trusted server: what is sent, how far one user moves it, noise and error."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

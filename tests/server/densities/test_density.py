@@ -1,7 +1,5 @@
 """Densities by centred reports under local privacy, against the density that samples are from."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Densities by folds under local privacy, against the density that samples were drawn from."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Sensitivities of trigonometric means against points of the curve, and the level they lead to."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

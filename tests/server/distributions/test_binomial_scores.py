@@ -1,7 +1,5 @@
 """Scores of binomials: the grid, KS and tents, exact privacy on tiny data sets, the error."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

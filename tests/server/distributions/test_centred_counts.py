@@ -1,7 +1,5 @@
 """Centred counts: sensitivities of each round by enumeration, budgets, and what is estimated."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

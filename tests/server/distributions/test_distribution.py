@@ -1,7 +1,5 @@
 """The protocol `distribution`: exact privacy, error, choice, and the edges of its settings."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

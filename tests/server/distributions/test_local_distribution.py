@@ -1,7 +1,5 @@
 """Discrete distributions under local privacy: plans, and the edges of the domain."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import replace

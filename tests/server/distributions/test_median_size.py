@@ -1,7 +1,5 @@
 """Private medians of the number of samples: laws by enumeration."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

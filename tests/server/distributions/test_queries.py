@@ -1,7 +1,5 @@
 """Counts and exceedances: who sends what, sensitivities by enumeration, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

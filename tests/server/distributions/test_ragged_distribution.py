@@ -1,7 +1,5 @@
 """The whole of Appendix E: budgets, exact privacy on tiny populations, errors, refusals."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Selecting a binomial for every symbol, through the protocol: what it spends, how well it does."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

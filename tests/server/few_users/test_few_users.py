@@ -1,7 +1,5 @@
 """DP-Estimate-1: its constants, its exact law on the line, its kernel, corrupted users."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Blocks, boosting and large n: what is composed, what fails, what the error is."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

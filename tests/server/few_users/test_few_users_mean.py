@@ -1,7 +1,5 @@
 """Means and distributions from few users: statuses, bad input, null records, the ledger."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The frequency oracles: one item per user through every kind of channel."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

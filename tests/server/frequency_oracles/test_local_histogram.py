@@ -1,7 +1,5 @@
 """Counts by padding and sampling: the draw, the exact law of a report, the error."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import product

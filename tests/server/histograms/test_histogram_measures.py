@@ -1,7 +1,5 @@
 """What histograms add up of users: against slow obvious formulas, in blocks too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The baseline that protects one record: its sensitivity, its noise, and what it says of itself."""
 
-from __future__ import annotations
-
 import fedhist as fh
 from server.histograms.item_histogram import ItemHistogram
 

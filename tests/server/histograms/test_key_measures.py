@@ -1,7 +1,5 @@
 """What histograms over unknown keys add up of users: against obvious formulas, in blocks too."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

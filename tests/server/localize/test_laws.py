@@ -1,7 +1,5 @@
 """Laws of the protocols that vote and then refine, fold by fold, in both modes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

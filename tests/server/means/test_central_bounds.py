@@ -1,7 +1,5 @@
 """Bounds for a trusted server, against the best of all private mechanisms by linear programs."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

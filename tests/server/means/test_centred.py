@@ -1,7 +1,5 @@
 """Plan and radii of centred reports."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The vote over a cover against simulation, and its plan against a slow search."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """CoverSelect: its channel by enumeration, its vote by hand, its error by simulation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

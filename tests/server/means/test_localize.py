@@ -1,7 +1,5 @@
 """The plans of a vote and of stages, and how a vote is read."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

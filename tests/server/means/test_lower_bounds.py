@@ -1,7 +1,5 @@
 """The explicit bounds against exact enumeration: every channel, every estimator, tiny n."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The sparse mean by whole vectors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

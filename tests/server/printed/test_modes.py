@@ -1,7 +1,5 @@
 """``mode`` builds the proven protocol or its version as printed, however it is said."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Curves over bins: trees of counts and inversion against slow versions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Statistical tests have fixed seeds and say how often a correct program would fail under a fresh one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pool of answers, against slow versions; and the variances that it is planned with."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

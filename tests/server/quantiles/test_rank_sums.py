@@ -1,7 +1,5 @@
 """Ranks and quantiles from sums over blocks, against those of all numbers sorted at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The curve of quantiles: sensitivities on tiny populations, exactness, and predicted errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

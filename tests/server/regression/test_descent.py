@@ -1,7 +1,5 @@
 """The public side of descent, and the theory of its excess risk, against slow versions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """User-level descent: exact sensitivities, spent budgets, honest predictions, refusals."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Aggregate trust from the script to the total: what leaves, what is added up, what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The Curator: charges before it draws, journals, never draws twice; its mechanisms' exact laws."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

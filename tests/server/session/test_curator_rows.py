@@ -1,7 +1,5 @@
 """Many exponential mechanisms at once: their cost, their law, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The session refuses scripts that break their promises; what broke off can be taken up again."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

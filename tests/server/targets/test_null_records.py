@@ -6,8 +6,6 @@ within 3e-4 for what rounding and projections do. Fixed seeds; under fresh ones 
 fails once in some 10,000 tests.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

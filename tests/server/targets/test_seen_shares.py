@@ -1,7 +1,5 @@
 """What evaluation knows of shares adds up: the same for any slices and blocks, and slowly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Shuffle trust: what is promised, to whom, from how many users; and what a shuffler passes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
