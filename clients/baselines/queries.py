@@ -38,7 +38,6 @@ class SampledScalar(ClippedMean):
     wire_name: ClassVar[str] = "sampled-scalar"
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Draw a sample and report it."""
         words = rng.substream("one-sample").words(1)[:, 0]
         return super().answer(draw_one(users, words), rng)
 
@@ -75,7 +74,6 @@ class SphereReports(LocalQuery):
         return SphereChannel(self.dimension, self.radius, self.epsilon)
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return sphere_law(self.channel)
 
     def answer(self, users: Users, rng: Streams) -> Report:
@@ -86,11 +84,9 @@ class SphereReports(LocalQuery):
         return Report(users.ids, {"reports": duchi_l2(x, self.channel, rng)})
 
     def fold(self, report: Report) -> Summary:
-        """Add up the reports: (d,) float64."""
         return Summary(report.n_users, {"reports": report.arrays["reports"].sum(axis=0)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every report lies on the sphere; in the ball without noise."""
         rows, length = only_array(report, "reports"), self.channel.length
         Bounds((report.n_users, self.dimension), "f").check("reports", rows)
         norms = np.linalg.norm(rows / length, axis=1)
@@ -100,12 +96,10 @@ class SphereReports(LocalQuery):
             raise WireError(f"'reports' holds a vector of norm {norms.min() * length}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users reports can be."""
         most = n_users * self.channel.length * ROUNDING
         return {"reports": Bounds((self.dimension,), "f", -most, most)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the sum's norm as well."""
         super().check_summary(summary)
         norm = float(np.linalg.norm(summary.sums["reports"]))
         if norm > summary.n_users * self.channel.length * ROUNDING:

@@ -105,7 +105,6 @@ class ClippedMeans(OfMeans):
         check_scale("radius", self.radius)
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send vector and weight; uses no randomness."""
         with np.errstate(over="ignore"):  # who overflows is private
             away = means_of(users, self.d) - self.centre
         usable = np.isfinite(away).all(axis=1)
@@ -131,12 +130,10 @@ class ClippedMeans(OfMeans):
         return Summary(len(means), {name: sums[name] for name in self.bounds(0)})
 
     def fold(self, report: Report) -> Summary:
-        """Add up vectors and weights."""
         sums = {k: v.sum(axis=0, dtype=np.int64) for k, v in report.arrays.items()}
         return Summary(report.n_users, {k: np.atleast_1d(v) for k, v in sums.items()})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a clipped vector, or null."""
         if report.arrays.keys() != {"points", "weight"} or report.ragged:
             names = [*report.arrays, *report.ragged]
             raise WireError(f"'points' and 'weight' are expected, got {names}")
@@ -150,7 +147,6 @@ class ClippedMeans(OfMeans):
             raise WireError(f"a vector has norm {size.max():g}, more than its weight")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound every coordinate by everybody's radius."""
         most = n_users * STEPS
         return {
             "points": Bounds((self.d,), "i", -most, most),
@@ -158,7 +154,6 @@ class ClippedMeans(OfMeans):
         }
 
     def check_summary(self, summary: Summary) -> None:
-        """See that the sum is no longer than all vectors together."""
         super().check_summary(summary)
         most = summary.n_users * STEPS
         if "weight" in summary.sums:
@@ -189,17 +184,14 @@ class SummedMeans(ClippedMeans):
         return STEPS * ball_sensitivities(self.d, adjacency)[norm - 1]
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the vector; uses no randomness."""
         return Report(users.ids, {"points": super().answer(users, rng).arrays["points"]})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a clipped vector."""
         points = only_array(report, "points")
         weight = np.full(report.n_users, STEPS, dtype=np.int32)
         super().check(Report(report.ids, {"points": points, "weight": weight}))
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound every coordinate by everybody's radius."""
         return {"points": super().bounds(n_users)["points"]}
 
 
@@ -262,7 +254,6 @@ class MeanBins(OfMeans):
         return self._count(self._bins(size))
 
     def fold(self, report: Report) -> Summary:
-        """Count the users in every bin: (K,) int64."""
         return self._count(report.arrays["bins"])
 
     def _count(self, bins: Array) -> Summary:
@@ -270,16 +261,13 @@ class MeanBins(OfMeans):
         return Summary(len(bins), {"counts": counts})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user has a bin, or none."""
         bins = only_array(report, "bins")
         Bounds((report.n_users,), "i", -1, self.n_bins - 1).check("bins", bins)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """At most everybody in a bin."""
         return {"counts": Bounds((self.n_bins,), "i", 0, n_users)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Refuse more users in bins than there are."""
         super().check_summary(summary)
         counted = int(summary.sums["counts"].sum())
         if counted > summary.n_users:

@@ -76,11 +76,9 @@ class RadiusVotes(OracleVotes):
     # -- client half
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Bin of every user: (n,) int64."""
         return self._bins(users)
 
     def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Bin of every user: (n,) int64."""
         return self._bins(users)
 
     def _bins(self, users: Users) -> Integers:
@@ -98,7 +96,6 @@ class RadiusVotes(OracleVotes):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
-        """Prepare draws of the summary of the same users."""
         known = KnownVectors.of(replace(self, centre=np.zeros_like(self.centre)), users, kept)
         distance = np.concatenate([np.zeros(0), *(far for _, far in known.around(self.centre))])
         counts = count_symbols(self._bin(distance), self.n_bins)
@@ -148,13 +145,11 @@ class RankReports(LocalQuery):
         return RankUnit(float(self.epsilon), self.part.n_coordinates)
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return self.channel.law()
 
     # -- client half
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Report a point; without noise the vector."""
         return self._answer(users, rng, every=True)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
@@ -223,7 +218,6 @@ class RankReports(LocalQuery):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Add up the points that were reported: (d,) int64; vectors without noise."""
         points = report.arrays["points"]
         if math.isinf(self.epsilon):
             return Summary(report.n_users, {"points": points.sum(axis=0)})
@@ -231,7 +225,6 @@ class RankReports(LocalQuery):
         return Summary(report.n_users, {"points": total})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every report is a symbol; a vector of the ball without noise."""
         points = only_array(report, "points")
         if math.isinf(self.epsilon):
             Bounds((report.n_users, self.channel.dimension), "f").check("points", points)
@@ -243,13 +236,11 @@ class RankReports(LocalQuery):
             raise WireError(f"'points' has dtype {points.dtype}, expected uint16")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users unit vectors can be."""
         free = math.isinf(self.epsilon)
         most = n_users * ROUNDING if free else n_users * UNIT
         return {"points": Bounds((self.channel.dimension,), "f" if free else "i", -most, most)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the sum's norm as well."""
         super().check_summary(summary)
         norm = float(np.linalg.norm(self._total(summary)))
         if norm > summary.n_users * (ROUNDING + math.sqrt(self.channel.dimension) / UNIT):

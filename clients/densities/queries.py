@@ -62,11 +62,9 @@ class BinReports(OracleVotes):
     # -- client half
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Bin of one sample of each user, drawn from its own: (n,) int64."""
         return self._bins(users, rng.substream("sample").words(1)[:, 0])
 
     def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Bin of one sample of each user, chunk by chunk: (n,) int64."""
         bins = [
             self._bins(chunk, rng.integers(1 << 64, size=len(chunk), dtype=np.uint64))
             for chunk in users.blocks(CHUNK)
@@ -135,7 +133,6 @@ class FourierMeans(Query):
         return self.sensitivity(adjacency, norm)
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the row; uses no randomness."""
         means = wave_means(samples_of(users, 1), 2 * self.n_frequencies, half_turns=False)
         rows = np.rint(np.nan_to_num(means) * MEAN_STEPS).astype(np.int32)
         if self.counted:

@@ -76,13 +76,11 @@ class ItemRows(Query):
         """Largest sum of a user's numbers."""
 
     def fold(self, report: Report) -> Summary:
-        """Add up by symbol: (k,) int64."""
         total = np.zeros(len(self.domain), dtype=np.int64)
         np.add.at(total, report.ragged["item"], report.ragged[self.entry].astype(np.int64))
         return Summary(report.n_users, {self.total: total})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row holds distinct symbols and does not exceed ``most``."""
         only_rows(report, "item", self.entry)
         check_distinct(report, report.ragged["item"], len(self.domain))
         numbers = report.ragged[self.entry]
@@ -92,11 +90,9 @@ class ItemRows(Query):
             raise WireError(f"a row adds up to {int(size.max())}, more than {self.most}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by everybody's whole row."""
         return {self.total: Bounds((len(self.domain),), "i", 0, n_users * self.most)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
         super().check_summary(summary)
         total = summary.sums[self.total].sum(dtype=object)  # no overflow
         if total > summary.n_users * self.most:
@@ -238,7 +234,6 @@ class ExceedanceCounts(Query):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Add up by symbol and cell: (k, |T|) int64."""
         n = len(self.domain) * len(self.thresholds)
         total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n).astype(np.int64)
         kept = {name: a.sum(keepdims=True, dtype=np.int64) for name, a in report.arrays.items()}
@@ -255,7 +250,6 @@ class ExceedanceCounts(Query):
         return np.asarray(summary.n_users - self.above(summary))
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is one-hot per symbol and needs at most m items."""
         indptr = only_rows(report, "cell", arrays=("kept",) if self.complete else ())
         k, width, cell = len(self.domain), len(self.thresholds), report.ragged["cell"]
         Bounds((None,), "u", 0, k * width - 1).check("cell", cell)
@@ -276,12 +270,10 @@ class ExceedanceCounts(Query):
                 raise WireError(f"a row of a user who is kept holds fewer than m = {self.m} items")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each cell by the number of users."""
         out = {"users": Bounds((len(self.domain), len(self.thresholds)), "i", 0, n_users)}
         return out | ({"kept": Bounds((1,), "i", 0, n_users)} if self.complete else {})
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound each symbol's cells by the users, and the items that all cells need, as well."""
         super().check_summary(summary)
         cells = summary.sums["users"]
         n = int(summary.sums["kept"][0]) if self.complete else summary.n_users
@@ -328,7 +320,6 @@ class OwnShares(ItemRows):
         return (2 if two else 1) * SHARE_STEPS
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send (symbol, steps); uses no randomness."""
         lookup = domain_lookup(self.domain, users.counts.vocabulary)
         indptr, item, value = clip_rows(users.counts, lookup, 1.0, 1, 1 / SHARE_STEPS)
         return Report(users.ids, {}, {"item": item, "steps": value}, indptr)
@@ -417,7 +408,6 @@ class CentredNorms(FramedShares):
         return Report(users.ids, {"cell": np.searchsorted(self.radii, norm).astype(np.int32)})
 
     def fold(self, report: Report) -> Summary:
-        """Count the users of each cell: (K + 1,) int64."""
         cells = np.bincount(report.arrays["cell"], minlength=len(self.radii) + 1)
         return Summary(report.n_users, {"users": cells.astype(np.int64)})
 
@@ -427,16 +417,13 @@ class CentredNorms(FramedShares):
         return np.array(np.cumsum(cells[::-1])[::-1][1:], dtype=np.int64)
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user names a cell."""
         cell = only_array(report, "cell")
         Bounds((report.n_users,), "i", 0, len(self.radii)).check("cell", cell)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """No cell holds more than all users."""
         return {"users": Bounds((len(self.radii) + 1,), "i", 0, n_users)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Raise WireError unless everybody is in one cell."""
         super().check_summary(summary)
         total = int(summary.sums["users"].sum())
         if total != summary.n_users:
@@ -482,11 +469,9 @@ class CentredCounts(FramedShares):
         return Report(users.ids, {"row": rows})
 
     def fold(self, report: Report) -> Summary:
-        """Add up by symbol: (k,) int64."""
         return Summary(report.n_users, {"steps": report.arrays["row"].sum(axis=0, dtype=np.int64)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row lies in the ball."""
         row = only_array(report, "row")
         Bounds((report.n_users, len(self.domain)), "i", -FRAME_STEPS, FRAME_STEPS).check("row", row)
         square = (row.astype(np.int64) ** 2).sum(axis=1)
@@ -494,6 +479,5 @@ class CentredCounts(FramedShares):
             raise WireError(f"a row has the norm {float(square.max()) ** 0.5:.15g}, over 2^20")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """No entry of a sum is larger than everybody's row."""
         most = n_users * FRAME_STEPS
         return {"steps": Bounds((len(self.domain),), "i", -most, most)}

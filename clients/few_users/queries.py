@@ -32,17 +32,14 @@ class _Rows(Query):
     trust: ClassVar[Trust] = Trust.CENTRAL
 
     def fold(self, report: Report) -> Summary:
-        """Keep the rows."""
         return Summary(report.n_users, rows={"mean": report.arrays["mean"]}, ids=report.ids)
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends a row within the bounds."""
         rows = only_array(report, "mean")
         self.bounds(report.n_users)["mean"].check("mean", rows)
         self._check_rows(rows)
 
     def check_summary(self, summary: Summary) -> None:
-        """Check every row as well: the rows are the summary."""
         super().check_summary(summary)
         self._check_rows(summary.rows["mean"])
 
@@ -73,11 +70,9 @@ class UserMeans(_Rows):
         check_size("box", self.box)
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the shortened mean; uses no randomness."""
         return Report(users.ids, {"mean": mean_rows(samples_of(users, self.d), self.box)})
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound every coordinate by the norm."""
         high = self.box * ROUNDING
         return {"mean": Bounds((n_users, self.d), "f", -high, high, part="rows")}
 
@@ -107,13 +102,11 @@ class UserShares(_Rows):
         check_domain(self.domain)
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the shares; uses no randomness."""
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
         return Report(users.ids, {"mean": share_rows(items, lookup, len(self.domain))})
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Shares lie in [0, 1]."""
         return {"mean": Bounds((n_users, len(self.domain)), "f", 0.0, ROUNDING, part="rows")}
 
     def _check_rows(self, rows: NDArray[np.float64]) -> None:

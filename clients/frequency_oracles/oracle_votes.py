@@ -54,7 +54,6 @@ class OracleVotes(LocalQuery):
         """What happens to a symbol."""
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return self.channel.law()
 
     @property
@@ -81,7 +80,6 @@ class OracleVotes(LocalQuery):
     # -- sums of reports from their joint law
 
     def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Find every user's symbol as :meth:`symbols` does, what is drawn from another source."""
         return self.symbols(
             users, SeededStreams(users.ids, int(rng.integers(1 << 62)), "aggregate")
         )
@@ -98,12 +96,10 @@ class OracleVotes(LocalQuery):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Count the messages, or the ones of each symbol."""
         reports = fold_reports(report.arrays[self.sent], self.channel)
         return Summary(report.n_users, {self.sent: reports})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends one message that the channel can give."""
         name, channel = self.sent, self.channel
         if isinstance(channel, SymbolOracle):
             sent = only_array(report, name)
@@ -119,7 +115,6 @@ class OracleVotes(LocalQuery):
                 raise WireError(f"{name!r} has {bad} bits set, expected {channel.chosen}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each message, or for each symbol."""
         return {self.sent: Bounds((self.channel.size,), "i", 0, n_users)}
 
     def check_summary(self, summary: Summary) -> None:
@@ -178,11 +173,9 @@ class OracleReports(OracleVotes):
         return drawn_symbols(users.counts, self.domain, words[:, 0])
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Draw every user's symbol from its private stream."""
         return self.drawn(users, rng.substream("one-item").words(self.n_words))
 
     def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Draw every user's symbol: (n,) int64."""
         words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
         return self.drawn(users, words)
 
@@ -193,7 +186,6 @@ class OracleReports(OracleVotes):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
-        """Prepare draws of the summary of the same users."""
         parts = [self.prepared(block.select(self.cohort)) for block in users.blocks()]
         none = np.zeros(len(self.domain) + 1, dtype=np.int64)
         return lambda rng: self._drawn(sum((part(rng) for part in parts), none), rng)

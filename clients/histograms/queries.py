@@ -75,7 +75,6 @@ class ClippedCounts(Query):
     # -- client half -----------------------------------------------------------------------------
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the clipped vector as (item, value) entries; uses no randomness."""
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
         indptr, item, value = clip_rows(items, lookup, self.clip, self.norm, self.grid)
@@ -176,7 +175,6 @@ class PerItemClip(Query):
     # -- client half -----------------------------------------------------------------------------
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the clipped counts as (n, d) integers; uses no randomness."""
         position, value = self._entries(users)
         owner = np.repeat(np.arange(len(users)), users.n_items())
         out = np.zeros((len(users), len(self.domain)), dtype=np.int64)

@@ -196,7 +196,6 @@ class BinVotes(ByFold):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
-        """Prepare draws of the summary of the same users: their votes are counted once."""
         parts = [self._counts(block) for block in users.blocks()] or [self._counts(users.none)]
         counts, sizes = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
         return lambda rng: self._drawn(counts, sizes, rng)

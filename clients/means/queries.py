@@ -132,7 +132,6 @@ class HashedVotes(LocalQuery):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Add up the reports with their signs: (d,), integers unless noise is off."""
         return Summary(
             report.n_users, {"scores": self.signs.fold(report.ids, report.arrays["reports"])}
         )

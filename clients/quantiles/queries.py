@@ -176,7 +176,6 @@ class RankCells(OnBins, OracleVotes):
     # -- client half
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Find every user's cell: (n,) int64, in [0, m]."""
         samples = samples_of(users, 1)
         if self.of == "user-means":
             x = coordinate_points(samples, self.low, self.high)[:, 0]

@@ -80,7 +80,6 @@ class Coordinates(Functional):
         return self.dimension if self.columns is None else len(self.columns)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
-        """Average each user's coordinate: (n,) float64 in [low, high]; NaN for none or NaN."""
         samples = samples_of(users, self.dimension)
         folds = _checked(fold, users, self.n_folds)
         column = folds if self.columns is None else self.columns[folds]
@@ -144,7 +143,6 @@ class Rotated(Functional):
         return rotation_signs(self.sign_salt, self.n_folds)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
-        """Rotate each user's mean in one coordinate: (n,) float64 in [low, high]."""
         samples = samples_of(users, self.dimension)
         folds = _checked(fold, users, self.n_folds)
         out = np.empty(len(users))
@@ -183,7 +181,6 @@ class Fourier(_Signed):
         return self.n_coefficients
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
-        """Average each user's cosine or sine: (n,) float64 in [-1, 1]."""
         samples, j = samples_of(users, 1), _checked(fold, users, self.n_folds) + 2
         owner = np.repeat(np.arange(len(users)), np.diff(samples.indptr))
         turns = j[owner] // 2 * np.clip(samples.values[:, 0], 0.0, 1.0)
@@ -207,7 +204,6 @@ class Cell(Functional):
         return float(self.cover.n_cells)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
-        """Find each user's cell: (n,) float64."""
         cells = self.cover.cells(user_points(samples_of(users, self.cover.dimension)))
         return np.where(cells < 0, np.nan, cells + 0.5)
 
@@ -232,7 +228,6 @@ class HadamardRows(_Signed):
         return next_power_of_two(len(self.domain)) - 1
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
-        """Add each user's shares with the signs of its row: (n,) float64 in [-1, 1]."""
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
         place = items.item.astype(np.int64) if lookup is None else lookup[items.item]
@@ -269,7 +264,6 @@ class BallMean(VectorPart):
         return float(self.radius)
 
     def vectors(self, users: Users) -> Floats:
-        """Average each user's samples: (n, d); NaN for none, or one that is not finite."""
         return ball_means(samples_of(users, self.dimension), self.bound)
 
 
@@ -344,7 +338,6 @@ class BoxMean(_InBox):
         return float(self.radius) * math.sqrt(self.n_coordinates)
 
     def vectors(self, users: Users) -> Floats:
-        """Average each user's clipped samples: (n, k); NaN for none, or a NaN among them."""
         rows = self._means(users)[:, self.columns]
         rows[np.isnan(rows).any(axis=1)] = np.nan
         return rows
@@ -380,7 +373,6 @@ class Leaning(_InBox):
         return 1.0
 
     def vectors(self, users: Users) -> Floats:
-        """Compute each user's direction: (n, d); NaN for a user without samples, or with a NaN."""
         means = self._means(users)
         rows = np.copysign(np.sinh(np.minimum(np.abs(means) / self.scale, self.most)), means)
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -483,7 +475,6 @@ class SeriesMeans(VectorPart):
         return math.sqrt(2 * (many if self.basis == "cosine" else (many + 1) // 2))
 
     def vectors(self, users: Users) -> Floats:
-        """Average each user's basis functions: (n, n_coefficients); NaN for none, or a NaN."""
         waves = wave_means(samples_of(users, 1), self.n_coefficients, self.basis == "cosine")
         return np.asarray(math.sqrt(2) * waves)
 

@@ -101,7 +101,6 @@ class UserGradients(Query):
     # -- client half -----------------------------------------------------------------------------
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the offset; uses no randomness."""
         rows = user_gradients(users.reals, self.model, self.theta, self.centre, self.clip)
         return self._report(users.ids, rows)
 

@@ -173,21 +173,7 @@ def _by_chunks(users: Users, of: Callable[[Users], Mapping[str, Array]], size: i
 
 def first_pass(protocol: Any) -> Callable[[Users], Summary] | None:
     """Return what to measure of users while they answer; None where all are needed at once."""
-    return None if by_records(protocol) else functools.partial(block_sums, protocol)
-
-
-def by_records(protocol: Any) -> bool:
-    """Say whether evaluation needs all users' records at once.
-
-    That is: there are no sums, or a class derived from the one that has them says from records
-    what they tell.
-    """
-    if not protocol.adds_up:
-        return True
-    classes = type(protocol).__mro__
-    summing = next(i for i, cls in enumerate(classes) if "sums" in vars(cls))
-    parts = ("truth", "error", "support", "resolution", "diagnostics", "lower_bounds")
-    return any(name in vars(cls) for cls in classes[:summing] for name in parts)
+    return functools.partial(block_sums, protocol) if protocol.adds_up else None
 
 
 def measured(protocol: Any, users: Shard, total: Summary | None = None) -> Facts:
@@ -207,13 +193,13 @@ def measured(protocol: Any, users: Shard, total: Summary | None = None) -> Facts
     """
     check_rows(protocol, len(users))
     facts = Facts(protocol, users, total)
-    _ = facts.total if total is None and not by_records(protocol) else None
+    _ = facts.total if total is None and protocol.adds_up else None
     return facts
 
 
 def check_rows(protocol: Any, n_users: int) -> None:
     """Refuse to evaluate a protocol that needs all records at once on too many users."""
-    if by_records(protocol) and n_users > MOST_ROWS:
+    if not protocol.adds_up and n_users > MOST_ROWS:
         raise PopulationError(
             f"the truth of {protocol.name} needs all users' records at once: at most "
             f"{MOST_ROWS:,} users, got {n_users:,}"

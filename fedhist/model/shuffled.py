@@ -112,7 +112,6 @@ class Shuffled(Query):
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
-        """Prepare the query's own sums."""
         return self.query.summary_law(users, kept)
 
     # -- the shuffler, and the server behind it

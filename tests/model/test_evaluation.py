@@ -8,7 +8,7 @@ from walked_users import Walked
 
 import fedhist as fh
 from fedhist.model import evaluation
-from fedhist.model.evaluation import by_records, check_rows, first_pass, measured, walked
+from fedhist.model.evaluation import check_rows, first_pass, measured, walked
 from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram
 from server import predictor
@@ -111,8 +111,6 @@ def test_a_protocol_says_a_part_from_records_or_from_sums() -> None:
     p = BoundedHistogram.example()
     usual = fh.measured(p, USERS).truth
     derived = FromRecords(p.domain, epsilon=1.0, clip=3.0)
-    assert by_records(derived)
-    assert first_pass(derived) is None
     assert np.array_equal(fh.measured(derived, USERS).truth, 2 * usual)
     assert np.array_equal(derived.truth(USERS), 2 * usual)
     with pytest.raises(TypeError, match="needs the method truth"):
@@ -129,9 +127,9 @@ def test_how_every_protocol_is_evaluated(
     cls = protocol_class(protocol_name)
     protocol, users = cls.example(), cls.example_users()
     if protocol_name.startswith("throwaway-"):
-        assert by_records(protocol)
+        assert not protocol.adds_up
         return
-    assert not by_records(protocol)
+    assert protocol.adds_up
     walk = Walked(users, 50)
     blocks = sum(1 for _ in walk.blocks())
 
