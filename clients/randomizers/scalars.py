@@ -113,16 +113,12 @@ def add_votes(
 
     The sums are, bit for bit, those of the reports of :func:`unary_votes`. Many batches share one
     tally: reading it costs as much as (n_folds, n_bits) numbers do. ``fold`` is (n,) int64, in
-    [0, n_folds). ValueError if one is out of range, or without one row and one fold a stream.
+    [0, n_folds): nothing is checked.
     """
-    n = rng.n_users
-    if len(positions) != n:
-        raise ValueError(f"{n} streams need a row of positions each, got {len(positions)}")
-    tally.check(fold, n)
     if not isinstance(rng, SeededStreams):
         tally.add(unary_votes(positions, tally.n_bits, channel, rng), fold)
         return
-    wanted = positions.reshape(n, -1) if n else positions.reshape(0, 1)
+    wanted = positions.reshape(rng.n_users, -1) if rng.n_users else positions.reshape(0, 1)
     _add_votes(
         rng.substream("unary").keys,
         np.ascontiguousarray(wanted, dtype=np.int64),

@@ -162,14 +162,6 @@ class BitTally:
         rows = np.zeros(n_folds, dtype=np.int64)
         self.parts = (lanes, rows, np.zeros((n_folds, n_bits), dtype=np.int64))
 
-    def check(self, fold: NDArray[np.int64], n: int) -> None:
-        """Raise ValueError unless fold is (n,) with values in [0, n_folds)."""
-        if fold.shape != (n,):
-            raise ValueError(f"{n} rows need a fold each, got shape {fold.shape}")
-        if n and (fold.min() < 0 or fold.max() >= self.n_folds):
-            span = f"{fold.min()} to {fold.max()}"
-            raise ValueError(f"folds must lie in [0, {self.n_folds}), got {span}")
-
     def add(self, bits: Words, fold: NDArray[np.int64] | None = None) -> None:
         """Count rows: bits (n, n_words(n_bits)) uint64, fold (n,) int64 or None for all in fold 0.
 
@@ -178,8 +170,6 @@ class BitTally:
         if bits.ndim != 2 or bits.shape[1] != n_words(self.n_bits):
             need = f"{self.n_bits} bits need {n_words(self.n_bits)} words a row"
             raise ValueError(f"{need}, got {bits.shape}")
-        if fold is not None:
-            self.check(fold, len(bits))
         add_rows(np.ascontiguousarray(bits, dtype=np.uint64), fold, *self.parts)
 
     def totals(self) -> NDArray[np.int64]:

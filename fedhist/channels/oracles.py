@@ -250,11 +250,6 @@ class ProjectiveOracle(SymbolOracle):
     most_symbols: ClassVar[int] = MOST_DECODED
     space: ProjectiveSpace
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.space.size <= self.n_symbols:
-            raise ValueError(f"{self.space} has too few points for {self.n_symbols} symbols")
-
     @cached_property
     def layers(self) -> Layers:
         """A set is about a q-th of the points."""

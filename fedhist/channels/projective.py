@@ -13,7 +13,6 @@ References
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,14 +39,6 @@ class ProjectiveSpace:
 
     q: int
     t: int
-
-    def __post_init__(self) -> None:
-        if self.q < 2 or any(self.q % p == 0 for p in range(2, math.isqrt(self.q) + 1)):
-            raise ValueError(f"q must be a prime, got {self.q}")
-        if self.t < 3 or self.q ** (self.t - 1) > MOST_CELLS:
-            raise ValueError(
-                f"t must be at least 3 and q^(t-1) at most 2^24, got q = {self.q}, t = {self.t}"
-            )
 
     def points(self, dimensions: int) -> int:
         """Count the points of F_q^dimensions."""

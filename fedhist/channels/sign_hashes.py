@@ -20,7 +20,6 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
-from fedhist.base.checks import check_count
 from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import n_words
@@ -33,9 +32,6 @@ class RademacherSigns:
 
     dimension: int
     salt: int
-
-    def __post_init__(self) -> None:
-        check_count("dimension", self.dimension)
 
     def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
         """Add up each user's signs at its own columns, in CSR form: (n,) int64.

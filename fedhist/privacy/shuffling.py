@@ -56,7 +56,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_count, check_within
+from fedhist.base.checks import check_count
 from fedhist.privacy.guarantee import check_budget
 
 TAIL_ROUNDING = 1e-11
@@ -94,9 +94,6 @@ def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
     0.5
     """
     check_count("n", n)
-    check_within("q", q, 0, 1)
-    if not local >= 0 or not epsilon >= 0:
-        raise ValueError(f"epsilons must be at least 0, got {local}, {epsilon}")
     if epsilon >= local:
         return 0.0
     if local > MOST_LOCAL:

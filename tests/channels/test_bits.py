@@ -54,12 +54,6 @@ def test_byte_counters_do_not_overflow(n: int) -> None:
     assert tally.totals()[0, 0] == n + 3
 
 
-@pytest.mark.parametrize(("fold", "n_folds"), [([0, 3], 3), ([-1, 0], 3), ([0], 3), ([0, 0], 0)])
-def test_folds_out_of_range(fold: list[int], n_folds: int) -> None:
-    with pytest.raises(ValueError, match="fold"):
-        count_bits_by(np.zeros((2, 1), dtype=np.uint64), 5, np.array(fold), n_folds)
-
-
 def some_ids(n: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 2**64, n, dtype=np.uint64)
 

@@ -200,7 +200,6 @@ def test_what_cannot_be_is_refused() -> None:
     for call, told in (
         (lambda: calibrate(1.0, 0.0, 10), "delta"),
         (lambda: shuffled_delta(0, 1.0, 0.5), "n must"),
-        (lambda: clone_delta(10, 2.0, 1.0, 0.5), "q must"),
         (lambda: Hiding(distances=(1.5,)), "variation"),
     ):
         with pytest.raises(ValueError, match=told):
