@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,12 +109,8 @@ def draw_estimate(
     not_private: Sequence[str] = (),
 ) -> None:
     """Draw an estimate with its intervals, over the truth where it is known, to a PNG file."""
-
-    def draw(figure: Figure) -> None:
-        figure.set_figheight(2.2 if np.size(np.asarray(estimate.value)) == 1 else 4.2)
-        draw_on(figure, estimate, truth, protocol, not_private)
-
-    whole_file(Path(path), drawn(draw, 8, "png"))
+    what = (estimate, truth, protocol, not_private)
+    whole_file(Path(path), drawn(lambda figure: draw_on(figure, *what), 8, "png"))
 
 
 def draw_on(
@@ -135,6 +131,7 @@ def draw_on(
     display = protocol.display or display_of(protocol.target)
     display = display if display.label else replace(display, label=protocol.target)
     colour = trust_look(protocol.guarantee.trust.value)[0]
+    figure.set_figheight(2.2 if len(value) == 1 else 4.2)
     axes = figure.subplots()
     series = _Series(axes, value, half, true, colour, f"{INTERVAL} {display.interval}".rstrip())
     if not len(value):
@@ -164,20 +161,16 @@ def draw_on(
         axes.legend()
 
 
+@dataclass
 class _Series:
     """What is drawn: values, half the width of their intervals, and the truth, where known."""
 
-    def __init__(
-        self,
-        axes: Any,
-        value: Array,
-        half: Array | None,
-        truth: Array | None,
-        colour: str,
-        interval: str,
-    ) -> None:
-        self.axes, self.value, self.half, self.truth = axes, value, half, truth
-        self.colour, self.interval = colour, interval
+    axes: Any
+    value: Array
+    half: Array | None
+    truth: Array | None
+    colour: str
+    interval: str
 
     def draw_number(self) -> None:
         """Draw a single number with its interval."""

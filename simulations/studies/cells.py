@@ -328,11 +328,12 @@ class Record:
         Theory's prediction goes along where the protocol's own loss is the same number, or where
         it follows (:func:`~simulations.studies.losses.restated`). Otherwise it is dropped.
         """
-        if self.loss is None or self.loss_name == loss or not loss:
+        if self.loss is None or self.loss_name == loss:
             return self
         if loss not in self.losses:
             reason = f"its loss, {self.loss_name}, cannot be stated as {loss}"
-            return replace(self, status=ERROR, reason=reason, loss=None, predicted=None)
+            told = {"status": ERROR, "reason": reason, "loss_name": loss}
+            return replace(self, **told, loss=None, predicted=None)  # type: ignore[arg-type]
         value, predicted, kind = self.losses[loss], self.predicted, self.predicted_kind
         if predicted is not None and not math.isclose(self.loss, value, rel_tol=1e-9):
             if math.isclose(self.loss**2, value, rel_tol=1e-9):

@@ -37,7 +37,7 @@ from simulations.studies.levels import premise_of
 from simulations.studies.losses import AS_COUNTS
 from simulations.studies.runner import RECORDS, read_records, run_cells
 from simulations.studies.study import SEEDS, Study, absolute
-from simulations.studies.summary import Line, common_loss, ranked
+from simulations.studies.summary import Line, ranked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,18 +76,11 @@ class Compared(Shown):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Every protocol in every setting, in the order of the table."""
-        target, of_target = self.about.get("target", ""), dict[str, list[Record]]()
-        every = {k: self.by_key[k] for line in self.planned for k in line.keys if k in self.by_key}
-        for key, record in every.items():
-            if (record.target, target) == AS_COUNTS:
-                every[key] = record.in_counts()
-        for record in every.values():
-            of_target.setdefault(record.target, []).append(record)
-        losses = {t: self.about["loss"] or common_loss(r) for t, r in of_target.items()}
-        groups: dict[str, list[Line]] = {}
+        target, groups = self.about["target"], dict[str, list[Line]]()
         for line in self.planned:
-            records = [every[k] for k in line.keys if k in every]
-            stated = tuple(r.in_loss(losses[r.target]) for r in records)
+            records = [self.by_key[k] for k in line.keys if k in self.by_key]
+            counts = [r.in_counts() if (r.target, target) == AS_COUNTS else r for r in records]
+            stated = tuple(r.in_loss(self.about["loss"]) for r in counts)
             place = canonical([line.setting, line.level])
             groups.setdefault(place, []).append(replace(line, records=stated))
         return tuple(line for group in groups.values() for line in ranked(group))

@@ -121,10 +121,8 @@ def _limits(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _error_label(about: About, lines: Sequence[Line], share: bool = False) -> str:
-    names = {line.loss_name for line in lines if line.loss_name}
-    targets = {line.first.target for line in lines if line.loss_name}
-    unit = unit_of(names.pop(), targets.pop()) if len(names) == len(targets) == 1 else "error"
-    unit = "error relative to the answer's size" if share else unit
+    own = unit_of(about["loss"], about["target"])
+    unit = "error relative to the answer's size" if share else own
     runs = max(len(line.records) for line in lines)
     return f"{unit}; NOT PRIVATE\nmean of {runs} runs, {LEVEL:.0%} interval"
 
@@ -285,11 +283,10 @@ def _curve_looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
 
 
 def _as_shares(about: About, lines: Sequence[Line]) -> bool:
-    """Whether errors are drawn as shares of the answer's size: where sizes or losses differ."""
+    """Whether errors are drawn as shares of the answer's size: of counts, where sizes differ."""
     known = all(line.relative is not None for line in lines)
     sizes = {round(s, 6) for line in lines for r in line.records if (s := r.size)}
-    counts = any("count" in unit_of(x.loss_name, x.first.target) for x in lines)
-    return known and ((counts and len(sizes) > 1) or len({x.loss_name for x in lines}) > 1)
+    return known and len(sizes) > 1 and "count" in unit_of(about["loss"], about["target"])
 
 
 def _of(line: Line, value: float | None, share: bool) -> float | None:

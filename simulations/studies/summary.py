@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedhist.model.prediction import LowerBound
-from fedhist.model.registry import display_of
 from simulations.reporting.numbers import far_off, half_width
 from simulations.studies.cells import Record
 from simulations.studies.levels import Premise
-from simulations.studies.losses import NORMS, relative, worse_than
+from simulations.studies.losses import relative, worse_than
 
 LEVEL = 0.95
 """Of the intervals around the mean losses."""
@@ -251,14 +250,3 @@ def ranked(lines: Sequence[Line]) -> list[Line]:
         rank = None if line.flags or line.mean is None else len(out) + 1
         out.append(replace(line, rank=rank))
     return out
-
-
-def common_loss(records: Iterable[Record]) -> str:
-    """Name the loss that records of one target can all be stated in; empty where there is none."""
-    done = [r for r in records if r.loss is not None]
-    own = {r.loss_name for r in done}
-    if len(own) <= 1:
-        return own.pop() if own else ""
-    usual = {display_of(r.target).loss for r in done}
-    names = dict.fromkeys((*(usual if len(usual) == 1 else ()), *NORMS))
-    return next((n for n in names if all(n in (r.loss_name, *r.losses) for r in done)), "")

@@ -72,8 +72,7 @@ def _runs(line: Line) -> Marked:
 
 def fields_of(about: About, lines: Lines) -> dict[str, Field]:
     """Return all columns that have a value in some line, by name."""
-    names = dict.fromkeys(line.loss_name for line in lines if line.loss_name)
-    loss = next(iter(names), "") if len(names) == 1 else "error"
+    loss = about["loss"]
     k, many = (
         next((int(x) for line in lines if (x := line.extra(name, "items"))), 0)
         for name in ("k", "many")
@@ -205,7 +204,7 @@ def table_of(about: About, lines: Lines) -> Table:
     rows: list[Sequence[Any] | None] = []
     for what, loss in () if alone else _references(lines):
         size = next((s for line in lines for r in line.records if (s := r.size)), None)
-        share = relative(loss, size, next(x.loss_name for x in lines if x.loss_name))
+        share = relative(loss, size, about["loss"])
         told = {names[0]: loss, "relative": share}
         rows.append([None, "", what, *[None] * len(axes), *(told.get(n) for n in names)])
     before: Line | None = None
@@ -236,8 +235,6 @@ def _written(field: Field) -> Callable[[Any], str]:
 
 def _references(lines: Lines) -> list[tuple[str, float]]:
     """List the answers that need no run: the exact one, and those that need no data."""
-    if len({(line.loss_name, line.first.target) for line in lines if line.loss_name}) != 1:
-        return []
     trivial = [(name, loss) for line in lines for name, loss in line.trivial.items()]
     most = max((loss for _, loss in trivial), default=0.0)
     names: dict[float, dict[str, None]] = {}

@@ -344,9 +344,7 @@ class Decision(Shown):
             if f.trial is None or (self.question.error is not None and f.x is None):
                 continue
             protocol = {**f.trial.candidate.table, "epsilon": self.epsilon_of(f.trial)}
-            run = {"seed": self.question.run.seed, "nodes": self.question.run.nodes}
-            if self.question.run.plugins:
-                run["plugins"] = list(self.question.run.plugins)  # type: ignore[assignment]
+            run = self.question.to_dict()["run"]
             tables = {"run": run, "protocol": protocol, "population": people}
             head = f"# {f.level.value} trust: {f.trial.candidate.words}"
             head += f", error {self.problem.measure.write(f.trial.error)}"
