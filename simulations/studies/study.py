@@ -40,6 +40,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -261,7 +262,9 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         known = {k for e in entries for k in parameters(protocol_class(e.table["name"]))}
         common = {k: v for k, v in common.items() if k in known}
     entries = on_levels(entries, levels)
-    check_labels([entry.label for entry in entries], "compare.protocols")
+    for label, n in Counter(entry.label for entry in entries).items():
+        if n > 1:
+            raise ValueError(f"compare.protocols: two rows are called {label!r}; give a label")
     own = {
         "target": target,
         "loss": display_of(target).loss if table.loss is None else table.loss,
@@ -286,8 +289,7 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
     """
     if table.target is None and not table.protocols and single is not None:
         table = replace(table, target=protocol_class(single).target)
-    rows = labelled(table.protocols, None, "compare.protocols")
-    named = [Entry(label, own, named=True) for label, own in rows]
+    named = [Entry(label, own, named=True) for label, own in labelled(table.protocols)]
     with reading("compare.protocols"):
         targets = {str(p["name"]): protocol_class(str(p["name"])).target for p in table.protocols}
     every = {cls.target for cls in protocols().values()}
@@ -320,18 +322,14 @@ def _registered(name: str, cls: type[Protocol]) -> list[Entry]:
     return rows or [Entry(name, {"name": name}, named=False)]
 
 
-def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tuple[str, Table]]:
+def labelled(entries: Sequence[Table]) -> list[tuple[str, Table]]:
     """Label rows of protocols: by "label", by the name, and by their own keys if that comes twice.
 
-    ``entries``: as in the file; ``usual_name``: of entries without a name; ``what``: key of the
-    file, for errors: "sweep.protocols". Returns label, and the entry with its name and without its
-    label.
-
     >>> rows = [{"name": "mean", "mode": "paper"}, {"name": "mean", "kind": "onebit", "salt": 3}]
-    >>> [label for label, _ in labelled(rows, None, "rows")]
+    >>> [label for label, _ in labelled(rows)]
     ['mean paper', 'mean onebit salt=3']
     """
-    names = [str(e.get("name", usual_name)) for e in entries]
+    names = [str(e["name"]) for e in entries]
     out: list[tuple[str, Table]] = []
     for entry, name in zip(entries, names, strict=True):
         own = [
@@ -340,17 +338,9 @@ def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tu
             if k not in ("name", "label")
         ]
         usual = " ".join([name, *own]) if names.count(name) > 1 else name
-        table = {"name": name, **{k: v for k, v in entry.items() if k != "label"}}
+        table = {k: v for k, v in entry.items() if k != "label"}
         out.append((str(entry.get("label", usual)), table))
-    check_labels([label for label, _ in out], what)
     return out
-
-
-def check_labels(labels: Sequence[str], what: str) -> None:
-    """Raise ValueError if two rows are called alike."""
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"{what}: two rows are called {label!r}; give a label")
 
 
 def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
@@ -371,13 +361,10 @@ def _compared(given: Table, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
     own = dict(as_table(common.get("protocol", {}), "[protocol]"))
     budget = {k: own.pop(k) for k in BUDGET if k in own}
     name = own.pop("name", None)
-    rows = [{} if name is None else {"name": name}] if table.protocols is None else table.protocols
-    named = [{"name": name, **row} if name is not None else dict(row) for row in rows]
-    for row in named:
-        if "name" not in row:
-            raise ValueError(f"sweep.protocols: {row!r} needs a name")
-    compare = {**budget, "protocols": named, "seeds": table.seeds}
-    return compare, {**common, "protocol": own}
+    rows = [{"name": name, **row} for row in table.protocols or ({},)]
+    if nameless := [row for row in rows if row["name"] is None]:
+        raise ValueError(f"sweep.protocols: {nameless[0]!r} needs a name")
+    return {**budget, "protocols": rows, "seeds": table.seeds}, {**common, "protocol": own}
 
 
 def _settings(given: Table) -> list[Setting]:
@@ -386,7 +373,7 @@ def _settings(given: Table) -> list[Setting]:
     for key, values in axes.items():
         _check_axis(key, values)
     seeds = given.get("seeds", 1)
-    several = seeds if isinstance(seeds, int) else len(seeds)
+    several = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else 1
     if (n := several * math.prod(map(len, axes.values()))) > MOST_CELLS:
         raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
     return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
