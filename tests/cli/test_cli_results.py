@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +13,10 @@ import pytest
 from commands import Command
 
 from fedhist.base.errors import FedhistError, MissingReplies
+from simulations.runs import results
 from simulations.runs.data_ledger import DataLedger
 
+FULL = OSError(28, "No space left on device")
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
     *("config.json", "estimate.csv", "estimate.parquet"),
@@ -208,3 +212,39 @@ def test_places_whose_names_are_not_utf8(run: Command, fedhist: Command) -> None
     answer = fedhist("run", "quickstart", "--runtime", "inline", *data)
     assert answer.status == 2
     assert "is not UTF-8" in answer.err
+
+
+def test_results_that_find_no_space_go_to_a_temporary_folder(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    draw = results.draw_estimate
+
+    def full_here(*arguments: object, **more: object) -> None:
+        if "spare" not in str(arguments[3]):
+            raise FULL
+        draw(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(results, "draw_estimate", full_here)
+    answer = run("--out", "out", "--ledger", "book.json")
+    assert answer.status == 1
+    assert not Path("out").exists()
+    folder = Path(re.search(r"the results are in (\S+)", answer.err)[1])  # type: ignore[index]
+    assert (folder / "estimate.csv").is_file()
+    assert (folder / "figure.png").is_file()
+    assert json.loads(Path("book.json").read_text())["spendings"][0]["state"] == "spent"
+
+
+def test_results_are_written_where_the_ledger_cannot_be(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(DataLedger, "settle", full)
+    answer = run("--out", "out", "--ledger", "book.json")
+    assert answer.status == 1
+    assert "it holds the reservation" in answer.err
+    assert (Path("out") / "estimate.csv").is_file()
+    assert DataLedger("book.json").total()[0] == pytest.approx(1.0)
