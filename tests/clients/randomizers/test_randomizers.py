@@ -6,8 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from clients.randomizers.oracle_reports import _take_others, optimal_unary
 from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
-from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.bits import UnaryChannel, n_words
+from fedhist.channels.oracles import UnaryOracle
 from fedhist.channels.scalar import LaplaceChannel, PiecewiseChannel
 from fedhist.users.streams import SystemStreams
 from tests.running import coins
@@ -95,3 +97,29 @@ def test_inputs_are_rounded_without_bias(u: float) -> None:
         assert rounded(wanted - slack) == low + 1
     if wanted + slack <= last:
         assert rounded(wanted + slack) == low
+
+
+def test_a_word_that_would_make_a_symbol_likelier_is_passed_over() -> None:
+    """Of 2^32 halves one too many gives the first of three symbols: the half 0 gives none."""
+    words = np.array([[0, 2**64 - 1]], dtype=np.uint64)
+    own, need, done = np.array([4]), np.array([1]), np.array([0])
+    bits = np.zeros((1, 1), dtype=np.uint64)
+    _take_others(words, own, 3, need, done, bits)
+    assert bits.tolist() == [[1 << 2]]
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 200])
+def test_bits_are_where_they_belong(k: int) -> None:
+    """Without noise the one bit is the symbol's; with it only that bit depends on the symbol."""
+    symbols = np.arange(-1, k)
+    n = len(symbols)
+    quiet = optimal_unary(symbols, UnaryOracle(math.inf, k), coins(n))
+    assert quiet.shape == (n, n_words(k))
+    unpacked = np.unpackbits(quiet.view(np.uint8), axis=1, bitorder="little")[:, :k]
+    assert (unpacked[1:] == np.eye(k)).all()
+    assert not unpacked[0].any()
+    channel = UnaryOracle(1.0, k)
+    a = optimal_unary(symbols, channel, coins(n))
+    b = optimal_unary(np.full(n, -1), channel, coins(n))
+    other = np.unpackbits((a ^ b).view(np.uint8), axis=1, bitorder="little")[:, :k]
+    assert (other[1:] <= np.eye(k)).all()

@@ -17,6 +17,7 @@ from server.central_means.localizing import (
     RadiusChoice,
     least_radius,
     left_out,
+    median_scores,
     sum_noise,
 )
 
@@ -82,6 +83,10 @@ def test_noise_is_calibrated_to_the_sensitivity(adjacency: Adjacency, l2: float)
     assert line.delta == 0
     assert line.std(0.5) == pytest.approx(2 * math.sqrt(2) * l1, rel=1e-6)
     assert sum_noise(1.0, 0.0, 9, adjacency).delta == 0
+
+
+def test_the_score_of_a_bin_is_the_larger_side_of_it() -> None:
+    assert median_scores(np.array([[1, 2, 1]])).tolist() == [[-3, -1, -3]]
 
 
 def planned(n: int, d: int, delta: float, **given: Any) -> Localizing | None:

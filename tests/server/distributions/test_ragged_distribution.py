@@ -12,6 +12,7 @@ import pytest
 
 from clients.distributions.queries import SHARE_STEPS, OwnShares
 from fedhist.base.arrays import Integers
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.median_size import RaggedTask, release
@@ -172,6 +173,8 @@ def alike(k: int, sizes: Integers) -> Users:
 
 def test_own_shares_are_exact_up_to_a_step() -> None:
     users = table_users([[3, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1 << 30]])
+    sizes = [OwnShares(Keys.range(k)).l1_sensitivity(Adjacency.REPLACE_USER) for k in (1, 2, 3)]
+    assert sizes == [SHARE_STEPS, 2 * SHARE_STEPS, 2 * SHARE_STEPS]
     query = OwnShares(users.vocabulary)
     report = query.answer(users, streams(users))
     query.check(report)

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedhist as fh
-from clients.quantiles.queries import PER_USER, BinShares
+from clients.quantiles.queries import OF, PER_USER, BinShares
 from fedhist.protocols import Quantiles
-from server.quantiles.quantiles import ADJACENCIES
+from server.quantiles.quantiles import ADJACENCIES, ExponentialLevels, NoisyCurve
+from tests.running import Recorder
 
 LEVELS = (0.02, 0.3, 0.5, 0.9)
 REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
@@ -224,3 +226,61 @@ def test_rows_are_slow_counts_of_steps() -> None:
         slow = [b * PER_USER // len(record) - a * PER_USER // len(record)
                 for a, b in pairwise(ends)]  # fmt: skip
         assert row == slow
+
+
+NINE = tuple((np.arange(9) + 1) / 10)
+
+
+def tree(**more: Any) -> Quantiles:
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "levels": NINE, "kind": "tree"}
+    return Quantiles(**(given | {"low": 0.0, "high": 1.0, "n_users": 10**6} | more))
+
+
+@pytest.mark.parametrize("of", OF)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_no_neighbours_of_tiny_populations_differ_by_more(of: str, adjacency: str) -> None:
+    """All pairs of neighbouring sums of up to four users on three bins; the bound is attained."""
+    curve = NoisyCurve(1.0, np.array(NINE), 3, fh.Adjacency(adjacency))
+    most, known = 0.0, dict[bytes, fh.Array]()
+    for a, b in neighbours(of, adjacency):
+        for shares in (a, b):
+            if shares.tobytes() not in known:
+                recorder: Any = Recorder()
+                curve.draw(shares, recorder)
+                ((_, known[shares.tobytes()], way),) = recorder.calls
+                assert known[shares.tobytes()].dtype == np.int64
+        step = (known[a.tobytes()] - known[b.tobytes()]).astype(float)
+        most = max(most, float(np.linalg.norm(step, ord=1)))
+    assert most <= way["l1_sensitivity"] * (1 + 1e-12)
+    assert most == pytest.approx(way["l1_sensitivity"])
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_the_noise_on_the_curve_is_as_planned(adjacency: str) -> None:
+    """Standard deviation of the last running sum over 4,000 draws; false alarm below 1e-6."""
+    curve = NoisyCurve(0.7, np.array(NINE), 64, fh.Adjacency(adjacency))
+    rng = np.random.default_rng(1)
+
+    def noisy(value: fh.Array, **how: Any) -> fh.Array:
+        return np.asarray(value + rng.laplace(0, how["l1_sensitivity"] / 0.7, len(value)))
+
+    server: Any = SimpleNamespace(grade="simulated", discrete_laplace=noisy)
+    none = np.zeros(64, dtype=np.int64)
+    ends = [curve.released(none, server)[-1] / PER_USER for _ in range(4000)]
+    assert float(np.std(ends)) == pytest.approx(curve.end_std, rel=0.07)
+
+
+def test_too_few_users_and_tiny_budgets_are_refused() -> None:
+    ours = tree(n_users=40)
+    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
+    for delta in (0.0, 1e-6):
+        tiny = replace(ours, epsilon=1e-9, delta=delta)
+        assert fh.run(tiny, one_each([0.5]), seed=1).status == "refused"
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_few_levels_are_drawn_and_many_read_off_a_curve(delta: float) -> None:
+    for J, made in ((4, ExponentialLevels), (5, NoisyCurve)):
+        levels = tuple(np.arange(1, J + 1) / (J + 1))
+        ours = tree(kind="auto", n_users=2000, levels=levels, delta=delta)
+        assert isinstance(ours.mechanism, made)
