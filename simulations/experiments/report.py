@@ -26,7 +26,6 @@ from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across
 from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, numeric
-from simulations.runs.results import git_revision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +90,6 @@ class Reproduced(Shown):
             "checks": [asdict(c) | {"verdict": c.verdict} for c in self.result.checks],
             "curves": [asdict(c) for c in self.result.curves],
             "fedhist": fedhist.__version__,
-            "revision": git_revision(),
         }
 
 

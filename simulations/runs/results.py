@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
-import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -195,7 +194,7 @@ def _write_to(folder: Path, finished: Finished, force: bool) -> None:
 
 
 def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the configuration as resolved, with versions, seeds and revision."""
+    """Return the configuration as resolved, with versions and seeds."""
     tables = prepared.config.to_dict()
     tables["run"].pop("seed")  # stands below, apart from what may be published
     return {
@@ -203,7 +202,6 @@ def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
         "resolved": {"protocol": protocol_fields(prepared.protocol)},
         "versions": {"fedhist": fedhist.__version__, "python": platform.python_version()}
         | {v: version(v) for v in VERSIONS},
-        "revision": git_revision(),
         NOT_PRIVATE: {
             "why": "who knows a seed knows the noise; choices made by looking at private data",
             # a deployment's seed was drawn to be forgotten
@@ -241,7 +239,7 @@ def metrics(finished: Finished) -> dict[str, Any]:
     # times, sizes and numbers of messages depend on the data
     secret: dict[str, Any] = {
         "seconds": first.seconds,
-        "rounds": [_with_rates(r) for r in first.rounds],
+        "rounds": first.rounds,
         "rounds from the journal": first.replayed,
         "choices": list(prepared.not_private),
     }
@@ -273,13 +271,6 @@ def in_words(truth: Truth | None) -> str:
     'pooled: all samples weigh the same'
     """
     return f"{truth}: {truth.in_words}" if truth is not None else ""
-
-
-def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
-    out = dict(statistics)
-    if statistics.get("replies") and "bytes_received" in statistics:
-        out["bytes_per_client"] = statistics["bytes_received"] / statistics["replies"]
-    return out
 
 
 def _noise(prepared: Prepared, grade: str) -> str:
@@ -336,24 +327,12 @@ def spent_in_words(ledger: Ledger) -> dict[str, Any]:
 
 
 def _spent_under(ledger: Ledger, adjacency: Adjacency) -> dict[str, Any]:
-    """Return the total under an adjacency and the cost of every charge, or why there is none."""
+    """Return the total under an adjacency, or why there is none."""
     try:
-        costs = [e.release for e in ledger.under(adjacency)]
         total = ledger.spent(adjacency=adjacency)
     except NoTotalError as e:
         return {"no total": str(e)}
-    charges = [{"epsilon": c.epsilon, "delta": c.delta, "rho": c.rho} for c in costs]
-    return {"epsilon": total.epsilon, "delta": total.delta, "charges": charges}
-
-
-def git_revision() -> str | None:
-    """Return the git revision of the source tree, or None outside a checkout."""
-    home = Path(fedhist.__file__).resolve().parent.parent
-    if not (home / ".git").exists():
-        return None
-    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+    return {"epsilon": total.epsilon, "delta": total.delta}
 
 
 def summary_of(finished: Finished) -> dict[str, Any]:

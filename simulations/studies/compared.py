@@ -29,7 +29,6 @@ from simulations.reporting.files import (
 )
 from simulations.reporting.shown import RESULT, Kept, NoFigureError, Shown
 from simulations.reporting.table import Table
-from simulations.runs.results import git_revision
 from simulations.studies import figures, tables
 from simulations.studies.cells import Cell, Record, versions
 from simulations.studies.contenders import Ready, set_up
@@ -189,7 +188,6 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
         "axes": _axes(list(lines.values())),
         "run": {"noise": study.run.noise, "clients": study.run.clients},
         "versions": versions(),
-        "revision": git_revision(),
     }
     return about | _about(readies), list(lines.values()), cells
 
