@@ -8,27 +8,42 @@ is computed exactly. One method at one domain size is also run to its end, to se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
 
+from clients.histograms.contributions import NORM_STEPS, NormHistogram
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.model.query import Summary
+from fedhist.privacy.guarantee import Guarantee, Trust, gaussian_multiplier
+from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
+from server.clip_choice.rule import (
+    Choice,
+    Search,
+    ThresholdTask,
+    at_the_ends,
+    slope_aim,
+    slope_query,
+    slope_scores,
+)
 from server.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
 from server.histograms.reference_clips import c_star_gaussian
-from server.noise import noise_source
-from server.targets.clipped_totals import in_domain, totals
+from server.noise import SimulatedNoise, noise_source
+from server.session.curator import Curator, Noise
+from server.session.journal import Journal
+from server.targets.clipped_totals import in_domain, totals, user_norms
 from simulations.experiments.experiment import mean_and_error
-from simulations.experiments.norm_index import NormIndex, noise_of
-from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
@@ -218,3 +233,125 @@ class Setting:
             expected = self.losses_at(np.array([float(estimate.public["clip"])]))[0]
             out.append(protocol.loss(np.asarray(estimate.value), truth) / truth.sum() / expected)
         return np.array(out)
+
+
+# -- choices by the norms of all users, without walking them -------------------------------------
+
+Rule = Callable[[ThresholdTask, Curator], Search]
+
+
+class NormIndex:
+    """Norms of all users within a domain, sorted. NOT PRIVATE: it holds them exactly.
+
+    A rule asks for histograms of norms only: each answer costs a few binary searches instead of a
+    walk over all records, and is the same integers.
+
+    ``l1``, ``l2``: (n,) float64, in the order of the users.
+    """
+
+    def __init__(self, users: Shard, domain: Keys) -> None:
+        self.l1, self.l2 = user_norms(users, domain)
+        self._ordered = {n: self._sort(n) for n in (1, 2)}
+        self._tails = lru_cache(maxsize=8)(self._cumulate)
+
+    def __len__(self) -> int:
+        return len(self.l1)
+
+    def _sort(self, norm: int) -> tuple[Floats, Floats]:
+        """Norms and slopes, smallest norm first."""
+        size = self.l1 if norm == 1 else self.l2
+        order = np.argsort(size, kind="stable")
+        size, l1 = size[order], self.l1[order]
+        return size, np.divide(l1, size, out=np.zeros_like(l1), where=size > 0)
+
+    def _cumulate(self, norm: int, radius: float) -> NDArray[np.int64]:
+        """Sum of the weights of the users from place k on: (n + 1,)."""
+        slope = self._ordered[norm][1]
+        if radius:
+            weight = np.floor(np.minimum(slope / radius, 1.0) * NORM_STEPS).astype(np.int64)
+        else:
+            weight = np.ones(len(slope), dtype=np.int64)
+        return np.append(np.cumsum(weight[::-1])[::-1], 0)
+
+    def answer(self, query: NormHistogram) -> Summary:
+        """Answer for all users, as they would themselves."""
+        size = self._ordered[query.norm][0]
+        first = np.searchsorted(size, np.asarray(query.edges), side="right")
+        tails = np.append(self._tails(query.norm, float(query.radius))[first], 0)
+        return Summary(len(self), {"weight": tails[:-1] - tails[1:]})
+
+    def search(self, rule: Rule, task: ThresholdTask, noise: Noise) -> float:
+        """Run a rule by itself, on a ledger of the task's own budget, and return its threshold.
+
+        With the noise of a protocol's run it is that run's choice; a whole session, whose records
+        nobody reads here, is several times slower.
+        """
+        budget = Guarantee(task.epsilon, task.delta, Trust.CENTRAL, task.adjacency)
+        server = Curator(Ledger(budget), noise, Journal())
+        script = rule(task, server)
+        try:
+            query = next(script)
+            while True:
+                if not isinstance(query, NormHistogram):
+                    raise ValueError(f"{rule.__name__} asks for {query}, not for norms")
+                query = script.send(self.answer(query))
+        except StopIteration as stop:
+            choice: Choice = stop.value
+        return choice.clip
+
+    def law(self, task: ThresholdTask) -> Floats:
+        """Compute the exact law of the default rule's choice, over the grid: (K,)."""
+        query = slope_query(task)
+        scores, size = slope_scores(task, slope_aim(task), query, self.answer(query))
+        return exponential_law(scores, size, task.epsilon)
+
+
+def exponential_law(scores: Floats, sensitivity: float, epsilon: float) -> Floats:
+    """Law of the exponential mechanism, (K,); at epsilon = inf the first best is certain."""
+    if math.isinf(epsilon):
+        return np.asarray(np.arange(len(scores)) == np.argmax(scores), dtype=np.float64)
+    return np.asarray(softmax(scores * (epsilon / (2 * sensitivity))))
+
+
+def noise_of(rule: Rule, task: ThresholdTask, seed: int) -> Noise:
+    """Seeded noise for a rule that is no protocol's."""
+    key = digest64("fedhist.experiments", seed, rule.__name__, repr(task.domain.digest))
+    return lambda index: SimulatedNoise(key, index)
+
+
+# -- Algorithm 2 as printed ------------------------------------------------------------------------
+
+BINS = 4096
+
+
+def printed_output(task: ThresholdTask, server: Curator) -> Search:
+    """Minimise G(C) + (n lambda / 2) C^2 over C >= 0 and add Laplace noise, C_m being c_max.
+
+    Figure 5 needs it. It is no rule of ``adaptive-histogram``: its noise is four times what the
+    privacy needs.
+
+    lambda = 2 sqrt(2 s) / (C_m sqrt(n epsilon')), where the algorithm prints epsilon for epsilon'
+    (Corollary 4.5 has it right); noise of scale 4 sqrt(s) / (lambda n epsilon'). Added to what is
+    printed: slopes are cut to sqrt(s), C is projected to [c_min, c_max], and norms are rounded up
+    to one of 4,096 values.
+
+    Privacy
+    -------
+    epsilon' is charged, as the paper states; a quarter of it is what the noise needs, because the
+    minimiser changes by at most sqrt(s) / (lambda n) with one user.
+    """
+    if task.n_users is None:
+        raise ValueError(f"n_users must be public, got {task.n_users}")
+    edges = np.geomspace(task.c_min, task.c_max, BINS)
+    query = NormHistogram(task.domain, tuple(edges.tolist()), task.norm, task.radius)
+    summary = yield query
+    strength = 2 * math.sqrt(2 * task.n_users / task.epsilon) * task.radius / task.c_max
+    # M + strength C - S(C) rises; with S constant between edges it meets zero at the smallest of
+    crossing = (query.unit * query.tails(summary) - task.mass) / strength
+    best = float(np.maximum(np.append(0.0, edges[1:]), crossing).min())
+    sensitivity = 4 * task.radius / strength
+    noisy = server.laplace(
+        np.array(best), l1_sensitivity=sensitivity, epsilon=task.epsilon, label="printed-output"
+    )
+    clip = min(max(float(noisy), task.c_min), task.c_max)
+    return Choice(clip, at_the_ends(clip, task))

@@ -81,11 +81,6 @@ class Similar:
     split: tuple[str, str] | None = None
 
 
-def owners(indptr: Integers) -> Integers:
-    """Return the user of every entry: (nnz,) int64."""
-    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-
-
 def outside_domain(users: Shard, domain: Keys) -> Outside:
     """Measure what a domain leaves out.
 

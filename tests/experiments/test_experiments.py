@@ -18,9 +18,8 @@ import fedhist as fh
 from clients.histograms.contributions import NormHistogram
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
+from simulations.experiments.bounded_domain import NormIndex, printed_output
 from simulations.experiments.experiment import Check, Request
-from simulations.experiments.norm_index import NormIndex
-from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
