@@ -23,6 +23,7 @@ from clients.spending import Answered, Spending
 from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_choice, check_integer, check_within, is_real
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.query import Around
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.adjacency import USER_LEVEL, convert
 from fedhist.privacy.aggregation import TAU
@@ -312,5 +313,4 @@ def _public_numbers() -> Iterator[None]:
 
 def _inner(query: Query) -> Query:
     """Return the query that another one is put around, for whom an owner's rules are written."""
-    inner = getattr(query, "query", None)
-    return query if inner is None else inner
+    return query.query if isinstance(query, Around) else query

@@ -10,7 +10,7 @@ The noise, its calibration and its proof: :mod:`fedhist.privacy.shares`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,14 +19,13 @@ import numpy as np
 
 from fedhist.base.arrays import Bounds
 from fedhist.base.errors import FedhistError, MissingReplies, WireError
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Around, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.model.share import Share
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, Release, Trust
 from fedhist.privacy.shares import fits
 from fedhist.users.batch import Users
-from fedhist.users.streams import Streams
 
 if TYPE_CHECKING:
     from fedhist.privacy.noise_law import NoiseLaw
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @register_query
 @dataclass(frozen=True)
-class Aggregated(Query):
+class Aggregated(Around):
     """The total of a query over all nodes, with the noise that they have added.
 
     The query has integer sums, and nothing else, in its summary, and an
@@ -143,19 +142,10 @@ class Aggregated(Query):
 
     # -- client half, to which clients.answers adds noise ------------------------------------------
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        return self.query.answer(users, rng)
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        return self.query.answer_folded(users, rng)
-
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         raise FedhistError("under aggregate trust a node's sums come with its noise only")
 
     # -- server half -----------------------------------------------------------------------------
-
-    def fold(self, report: Report) -> Summary:
-        return self.query.fold(report)
 
     def check(self, report: Report) -> None:
         raise WireError("under aggregate trust a node sends its sum, not its users' reports")

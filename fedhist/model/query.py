@@ -394,6 +394,21 @@ class LocalQuery(Query):
         return np.array([total.n_users])
 
 
+class Around(Query):
+    """A query around another one, whose client half is the other's."""
+
+    query: Query
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        return self.query.answer(users, rng)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        return self.query.answer_folded(users, rng)
+
+    def fold(self, report: Report) -> Summary:
+        return self.query.fold(report)
+
+
 def only_array(report: Report, name: str) -> Array:
     """Return the one array of a report; WireError if there is another or none."""
     if report.arrays.keys() != {name} or report.ragged:

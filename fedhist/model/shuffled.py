@@ -17,18 +17,17 @@ from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import BatchWithheld
 from fedhist.model.finite import FiniteChannel
-from fedhist.model.query import LocalQuery, Query, Report, Summary
+from fedhist.model.query import Around, LocalQuery, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Release, Trust, approximate
 from fedhist.privacy.shuffling import shuffled_epsilon
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
-from fedhist.users.streams import Streams
 
 
 @register_query
 @dataclass(frozen=True)
-class Shuffled(Query):
+class Shuffled(Around):
     """Reports of a local query, shuffled by batch: one for each fold, or one of the whole cohort.
 
     The reports are read alike, whoever of a batch sends them
@@ -97,12 +96,6 @@ class Shuffled(Query):
 
     # -- client half: the query's own
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        return self.query.answer(users, rng)
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        return self.query.answer_folded(users, rng)
-
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         return self.query.draw_summary(users, rng)
 
@@ -115,9 +108,6 @@ class Shuffled(Query):
         return self.query.summary_law(users, kept)
 
     # -- the shuffler, and the server behind it
-
-    def fold(self, report: Report) -> Summary:
-        return self.query.fold(report)
 
     def check(self, report: Report) -> None:
         self.query.check(report)

@@ -213,15 +213,8 @@ class SystemStreams(Streams):
         return self._draw(int(indptr[-1]))
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        threshold = int(integer_threshold(probability)[()])
-        shape = (self.n_users, -(-n_bits // 64))
-        undecided = np.full(shape, np.uint64(0xFFFFFFFFFFFFFFFF))
-        hit = np.zeros(shape, dtype=np.uint64)
-        for level in range(63, -1, -1):
-            word = self._draw(*shape)
-            if threshold >> level & 1:
-                hit |= undecided & ~word
-                undecided &= word
-            else:
-                undecided &= ~word
-        return clear_tail(hit, n_bits)
+        bits = np.empty((self.n_users, -(-n_bits // 64)), dtype=np.uint64)
+        for word in bits.T:  # of 64 bits, each of which takes a word of its own
+            hit = self.words(64) < integer_threshold(probability)
+            word[:] = np.packbits(hit, axis=1, bitorder="little").view("<u8")[:, 0]
+        return clear_tail(bits, n_bits)
