@@ -63,6 +63,12 @@ def test_every_rule_spends_the_budget_exactly(name, adjacency, more):
     assert replace(p, epsilon_choice=0.25).shares.release_epsilon == 1.75
 
 
+def test_the_setting_of_the_paper():
+    """M = d sigma sqrt(2 / pi), and R = sqrt(d / 10)."""
+    paper = AdaptiveHistogram(Keys.range(1000), 1.1, 1 / 1.2e6, epsilon_choice=0.1)
+    assert (paper.task.mass, paper.task.radius) == (pytest.approx(3401, abs=1), 10.0)
+
+
 def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():
     """sqrt(d) d / epsilon against d sigma sqrt(2 / pi), at the budget of the release."""
     sigma = gaussian_multiplier(0.8, 1e-6)

@@ -12,6 +12,7 @@ import fedhist as fh
 from clients.histograms.queries import ClippedCounts
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from server.histograms.bounded_histogram import BoundedHistogram
+from server.histograms.item_histogram import ItemHistogram
 from server.noise import SimulatedNoise
 from server.session.session import Session
 from tests.running import result as run
@@ -131,3 +132,15 @@ def test_resolve_fills_the_domain_and_says_what_is_not_private():
         BoundedHistogram.resolve({"epsilon": 1.0, "clip": "median"}, users, domain)
     with pytest.raises(ValueError, match="fine"):
         BoundedHistogram(domain, epsilon=1.0, clip=4.0, grid="fine")
+
+
+AB = fh.Keys.of(["a", "b"])
+
+
+def test_it_promises_nothing_about_a_user() -> None:
+    protocol = ItemHistogram(AB, 1.0)
+    guarantee = protocol.guarantee
+    assert (guarantee.unit, guarantee.trust) == ("item", fh.Trust.CENTRAL)
+    assert guarantee.adjacency is fh.Adjacency.REPLACE_ITEM
+    estimate = fh.run(protocol, fh.Users.from_records({"u": {"a": 3}}), seed=0)
+    assert any("NOT for a user" in w for w in estimate.warnings)

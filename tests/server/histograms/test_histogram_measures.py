@@ -1,6 +1,7 @@
 """What histograms add up of users: against slow obvious formulas, in blocks too."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from walked_users import Walked
 
 import fedhist as fh
 from fedhist.privacy.noise_law import expected_l1
-from fedhist.protocols import BoundedHistogram, ItemHistogram
+from fedhist.protocols import BoundedHistogram, ItemHistogram, UnboundedHistogram
 from server.targets.clipped_totals import whole_and_kept
 from tests.running import count_table, table_users
 
@@ -69,3 +70,20 @@ def test_large_counts_are_added_in_doubles() -> None:
     whole, kept = whole_and_kept(users, fh.Keys.of(["a", "b"]), 2.0, 2)
     assert whole.tolist() == [2.0**61, 3.0]
     assert kept.tolist() == pytest.approx([3.0, 2 * 3 / 2**61])
+
+
+@pytest.mark.parametrize("given", [{"clip": 4}, {"method": "sample", "clip_max": 40}, {}])
+def test_keys_against_all_records_at_once(given: dict[str, Any]) -> None:
+    """Of a name that nobody has, and of names whose byte order is another one."""
+    names = ["tea", "é", "~", "never", "rye", "b", "a\0b"]
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(rng.exponential(2.0, (200, 1)) * [3.0, 0.1, 1.0, 0.0, 2.0, 5.0, 0.4])
+    counts[rng.random(200) < 0.2] = 0
+    users, protocol = table_users(counts, fh.Keys.of(names)), UnboundedHistogram(3.0, 1e-3, **given)
+    truth = dict(zip(names, counts.sum(axis=0).tolist(), strict=True))
+    one = fh.Estimate.ok(np.array([3.0]), keys=fh.Keys.of(["rye"]))
+    for known in (fh.measured(protocol, users), fh.measured(protocol, Walked(users, 13))):
+        assert list(known.support or ()) == sorted(set(names) - {"never"}, key=str.encode)
+        assert known.truth.tolist() == [truth[name] for name in known.support or ()]
+        want = counts.sum() - truth["rye"] + abs(3.0 - truth["rye"])
+        assert protocol.loss_of(one, Walked(users, 7), known=known) == want
