@@ -17,7 +17,7 @@ from fedhist.users.keys import Keys
 Code = Literal["text", "bytes"]
 Bytes = NDArray[np.uint8]
 
-END = 256
+END, MOST_CODE_BITS = 256, 256
 ENGLISH = (
     "e1270 t906 a817 o751 i697 n675 s633 h609 r599 d425 l403 c278 u276 m241 w236 f223 g202 y197 "
     "p193 b149 v98 k77 j15 x15 q10 z7"

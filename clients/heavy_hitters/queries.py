@@ -5,6 +5,7 @@ A code is a row of packed bits, see :mod:`clients.heavy_hitters.codes`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from clients.bounding.sampling import out_of_domain
 from clients.frequency_oracles.oracle_votes import OracleVotes
-from clients.heavy_hitters.codes import Bytes, Code, encode
+from clients.heavy_hitters.codes import MOST_CODE_BITS, Bytes, Code, encode
 from clients.localize.queries import FoldReports
 from clients.randomizers.scalars import randomize
 from fedhist.base.arrays import Floats, Integers
@@ -21,14 +22,12 @@ from fedhist.channels.oracles import OracleChannel, SymbolOracle, oracle_channel
 from fedhist.channels.scalar import ScalarChannel, scalar_channel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
-
-MOST_CODE_BITS = 256
 
 
 def check_codes(name: str, codes: Bytes, n_bits: int) -> None:
@@ -52,11 +51,7 @@ def positions(codes: Bytes, wanted: Bytes) -> Integers:
 
 
 def drawn_items(users: Users, rng: Streams) -> Integers:
-    """Draw one of each user's distinct items, uniformly: (n,) int64, -1 for none.
-
-    Item floor(h D / 2^32), h the upper half of a word: uniform up to D / 2^32, and no privacy
-    rests on that.
-    """
+    """Draw one of each user's D distinct items, uniformly up to D / 2^32: (n,) int64, -1: none."""
     items, sizes = users.counts, users.n_items()
     high = rng.substream("item").words(1)[:, 0] >> np.uint64(32)
     rank = (high * sizes.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
@@ -71,21 +66,10 @@ def drawn_items(users: Users, rng: Streams) -> Integers:
 class CodePieces(OracleVotes):
     """Each user reports the next bits of one item's code, if that begins with a prefix asked about.
 
-    The symbol is (place of the prefix) 2^bits + the bits. Prefixes that are whole codes, and no
-    bits, ask which of some items it is.
-
-    Parameters
-    ----------
-    prefixes : (m, first / 8) uint8
-        Packed bits, in increasing order.
-    first, bits : int
-        Bits of a prefix, and bits behind it.
-    code, epsilon, cohort
-    size : int
-        Symbols of the oracle, at least m 2^bits: public, so that the law of a report does not
-        depend on what was found before.
-    exclude : Keys, optional
-        Public items that nobody reports.
+    The symbol is (place of the prefix) 2^bits + the bits. Prefixes, packed and in increasing order,
+    that are whole codes, and no bits, ask which of some items it is. The oracle has ``size``
+    symbols, so that the law of a report need not depend on what was found before; nobody reports
+    the public items ``exclude``.
 
     Privacy
     -------
@@ -147,16 +131,35 @@ class CodePieces(OracleVotes):
 
 @register_query
 @dataclass(frozen=True)
+class CodeCounts(CodePieces):
+    """The same pieces as they are, epsilon being inf, for sums to which nodes add their noise.
+
+    Another record moves one user from an entry to another one, by 2 in the l1 norm: users without a
+    piece have an entry, too.
+    """
+
+    wire_name: ClassVar[str] = "code-counts"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if math.isfinite(self.epsilon):
+            raise ValueError(f"epsilon is inf: exact sums have none, got {self.epsilon}")
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        own = self.symbols(users, rng)
+        return Report(users.ids, {self.sent: np.where(own < 0, self.size, own).astype(np.uint32)})
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        return 2.0 if norm == 1 else super().integer_sensitivity(norm, adjacency)
+
+
+@register_query
+@dataclass(frozen=True)
 class HoldsCode(FoldReports):
     """Each user tells in one randomized bit whether it holds the item of its fold.
 
-    Parameters
-    ----------
-    codes : (k, n_bits / 8) uint8
-        The items, in increasing order; item j is that of fold j.
-    n_bits, code, epsilon, cohort
-    fold_salt : int
-        Public salt of the folds.
+    Item j of the ``codes``, packed and in increasing order, is that of fold j.
 
     Privacy
     -------
@@ -207,14 +210,11 @@ class HoldsCode(FoldReports):
         return self.draw_sums(self._says(users), self._fold(users.ids), rng)
 
     def shares(self, summary: Summary) -> tuple[Floats, Floats]:
-        """Return the unbiased share of holders of each item, and its standard error: (k,) each.
-
-        The error is that of the bits, one more yes and one more no counted, so that it is never 0.
-        """
+        """Return the unbiased share of holders of each item, and its standard error: (k,) each."""
         n, tau = summary.sums["users"], self.channel.gain
         yes = (n + summary.sums["reports"]) / 2
         share = (yes / np.maximum(n, 1) - (1 - tau) / 2) / tau
-        told = (yes + 1) / (n + 2)
+        told = (yes + 1) / (n + 2)  # the error is never 0
         return share, np.sqrt(told * (1 - told) / np.maximum(n, 1)) / tau
 
 

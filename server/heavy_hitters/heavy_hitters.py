@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Self, get_args
 
 import numpy as np
 
 from clients.bounding.sampling import out_of_domain
-from clients.heavy_hitters.codes import Code, code_lengths, decode
-from clients.heavy_hitters.queries import MOST_CODE_BITS, CodePieces, HoldsCode, packed
-from fedhist.base.arrays import Array, Floats, Integers
+from clients.heavy_hitters.codes import MOST_CODE_BITS, Code, code_lengths, decode
+from clients.heavy_hitters.queries import CodeCounts, CodePieces, HoldsCode, packed
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.search import first_true
 from fedhist.base.text import warned
@@ -24,13 +24,13 @@ from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
 from server.heavy_hitters.plan import (
     COUNTED,
     SearchPlan,
@@ -77,9 +77,9 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     exclude : Keys, optional
         A public list of items that are not looked for: users leave them out before they draw, as
         if they did not hold them. Give the list to ``frequency-oracle`` or ``local-histogram``.
-    trust : Shuffling, optional
-        Shuffle trust, with of = "named": the promise to whoever sees what an honest shuffler passes
-        on. ``epsilon`` is then the users' own.
+    trust : Shuffling or Aggregation, optional
+        With of = "named". Shuffle trust: the promise to whoever sees what an honest shuffler passes
+        on; ``epsilon`` is then the users' own. Aggregate trust: nodes add noise to sums of pieces.
 
     Privacy
     -------
@@ -129,7 +129,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     alpha: float = 0.05
     salt: int = 1
     exclude: Keys | None = None
-    trust: Shuffling | None = field(default=None, kw_only=True)
+    trust: Shuffling | Aggregation | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -145,25 +145,32 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
                 "most 22, of 0.7 GB"
             )
         check_integer("level_bits", self.level_bits, 22, least=6)
+        if isinstance(self.exclude, tuple):  # a list of names in a configuration
+            object.__setattr__(self, "exclude", Keys.of(self.exclude))
         if not isinstance(self.exclude, Keys | None):
             raise ValueError(f"exclude must be Keys (Keys.of([...])), got {self.exclude!r}")
         if self.trust is not None and self.of != "named":
-            raise ValueError(f'under shuffle trust of must be "named", got {self.of!r}')
+            raise ValueError(f'trust goes with of = "named", got {self.of!r}')
         _ = self.plan
         self.check_trust()
 
     @property
     def plan(self) -> SearchPlan:
         """Levels, and what is found, from public numbers."""
-        public = float(self.epsilon), self.n_bits, self.level_bits, float(self.alpha)
-        return search_plan(self.n_users, *public, self.of == "holders")
+        epsilon, level_bits, scale = float(self.epsilon), self.level_bits, 0.0
+        if isinstance(self.trust, Aggregation):
+            level_bits, scale = min(level_bits, 16), 2 * self.trust.excess / epsilon
+            epsilon = math.inf
+        public = epsilon, self.n_bits, level_bits, float(self.alpha)
+        return search_plan(self.n_users, *public, self.of == "holders", scale)
 
     @property
     def least_users(self) -> int:
         """Fewest users that are asked: an item of half of them would be found."""
 
         def enough(n: int) -> bool:
-            return replace(self, n_users=n, trust=None).plan.reliable <= 0.5
+            trust = self.trust if isinstance(self.trust, Aggregation) else None
+            return replace(self, n_users=n, trust=trust).plan.reliable <= 0.5
 
         return first_true(enough, 1 << 32) or 1 << 32
 
@@ -174,7 +181,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     @property
     def guarantee(self) -> Guarantee:
-        """epsilon-LDP for a user's whole record; or what a shuffler makes of it."""
+        """epsilon-LDP for a user's whole record; or what a shuffler makes of it, or of sums."""
         return self.promise()
 
     @property
@@ -194,19 +201,10 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     def pieces(self, prefixes: list[str], bits: int, ends: tuple[float, float]) -> CodePieces:
         """Ask for the next bits of codes with one of these prefixes, written in bits."""
         rows, first = packed(prefixes, len(prefixes[0])), len(prefixes[0])
-        size = 1 << self.plan.first if bits or self.trust is not None else len(prefixes)
-        public = self.code, self.epsilon, size, Cohort(self.salt, *ends)
-        return CodePieces(rows, first, bits, *public, exclude=self.exclude)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and a list of names as one of items."""
-        out, not_private = super().resolve(parameters, users, domain)
-        listed = out.get("exclude")
-        named = {"exclude": Keys.of(listed)} if isinstance(listed, list) else {}
-        return out | named, not_private
+        cohort, counted = Cohort(self.salt, *ends), isinstance(self.trust, Aggregation)
+        size = 1 << self.plan.first if bits or isinstance(self.trust, Shuffling) else len(prefixes)
+        asked, epsilon = (CodeCounts, math.inf) if counted else (CodePieces, self.epsilon)
+        return asked(rows, first, bits, self.code, epsilon, size, cohort, self.exclude)
 
     # -- the script
 
@@ -217,7 +215,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         a product over cohorts of P(answers | query), each query being fixed by the answers before
         it. Only factor j differs, where reports are independent given the query, and in it only
         that of u: by e^epsilon at most, whatever is asked, since the oracle's and the bit's laws do
-        not depend on it. The estimate is a function of the transcript and of public numbers.
+        not depend on it. Under aggregate trust u moves two entries of the sums by 1, and the noise
+        is for 2 in the l1 norm. The estimate is a function of the transcript and public numbers.
         """
         plan, intervals = self.plan, self.intervals
         if plan.reliable > 0.5:
@@ -238,9 +237,13 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
             counts = query.counts(summary)
-            best = largest(counts, plan.width)
+            most = min(plan.width, len(counts))
+            least = max(float(np.partition(counts, -most)[-most]), 1.0)
+            some = np.flatnonzero(counts >= least)
+            best = some[np.argsort(-counts[some], kind="stable")][:most]
             enough = float(counts[best[-1]]) if len(best) == plan.width else 1.0
-            stages.append(Stage(summary.n_users, query.channel.p, query.channel.q, enough))
+            p, q = query.channel.p, query.channel.q
+            stages.append(Stage(summary.n_users, p, q, enough, plan.count.scale))
             tails = (format(i & ((1 << bits) - 1), f"0{bits}b") for i in best.tolist())
             longer = [prefixes[i >> bits] + tail for i, tail in zip(best, tails, strict=True)]
             prefixes = []
@@ -263,11 +266,11 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             answered, asked = answered + summary.n_users, asked + hi - lo
             m, p, q = summary.n_users, query.channel.p, query.channel.q
             counts = query.counts(summary)
-            enough = least_count(m, q, self.alpha / len(candidates))
-            stages.append(Stage(m, p, q, enough))
+            enough = least_count(m, q, self.alpha / len(candidates), plan.count.scale)
+            stages.append(Stage(m, p, q, enough, plan.count.scale))
             at = np.flatnonzero(counts >= enough)
             chosen, pi = [candidates[j] for j in at], counts[at] / max(m, 1)
-            shares, stderr = (pi - q) / (p - q), np.sqrt(pi * (1 - pi) / max(m, 1)) / (p - q)
+            shares, stderr = (pi - q) / (p - q), stages[-1].stderr(pi)
         if chosen and self.of == "holders":
             lo, hi = intervals[-1]
             public = self.n_bits, self.code, self.epsilon, Cohort(self.salt, lo, hi)
@@ -323,7 +326,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         shares, names = facts[self.of][places] / n, self.support_of(facts)
         lengths = code_lengths(names, self.code)
         chance = self.plan.chance(facts["named"][places] / n, lengths) * (lengths <= self.n_bits)
-        noise = np.full(len(shares), self.plan.noise)
+        noise = np.full(len(shares), self.plan.count.stderr(self.plan.count.q))
         if self.of == "holders":
             tau = math.tanh(self.epsilon / 2)
             m = n * COUNTED / 2 / max(chance.sum(), 1.0)
@@ -350,8 +353,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the items whose code is longer than n_bits."""
-        long = code_lengths(self.support_of(facts), self.code) > self.n_bits
-        return {"items cut": float(np.count_nonzero(long))}
+        lengths = code_lengths(self.support_of(facts), self.code)
+        return {"items cut": float((lengths > self.n_bits).sum())}
 
     @classmethod
     def example(cls) -> Self:
@@ -368,13 +371,6 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             return {} if u % 10 == 9 else {names[min((u * 7 % 100) // 30, 4)]: 1 + u % 3} | own
 
         return Users.from_records({f"user-{u}": row(u) for u in range(600)})
-
-
-def largest(counts: Floats, most: int) -> Integers:
-    """Name the largest counts, those of 0 apart, at most so many, the largest first."""
-    least = float(np.partition(counts, -most)[-most]) if len(counts) > most else 0.0
-    some = np.flatnonzero(counts >= max(1.0, least))
-    return np.asarray(some[np.argsort(-counts[some], kind="stable")][:most])
 
 
 def names_of(codes: list[str], code: Code) -> list[str]:

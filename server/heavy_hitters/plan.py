@@ -1,7 +1,7 @@
 """The plan of a search for popular items, from public numbers, and what its counts say.
 
-z(x) is the point that a standard normal exceeds with probability x. A report is in the set of its
-own symbol with probability p, and in that of another one with probability q.
+A report is in the set of its own symbol with probability p, and in that of another one with
+probability q.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
-from scipy.special import bdtrc, ndtri
+from scipy.special import bdtrc, ndtr, ndtri
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import first_true
@@ -26,28 +27,32 @@ MOST_PREFIXES = 1 << 12
 """Prefixes of a level that the next one goes on with: a query carries 16 KB of them at 32 bits."""
 
 
-def z(x: float) -> float:
-    """Return the point that a standard normal exceeds with probability x."""
-    return -float(ndtri(x))
-
-
 @dataclass(frozen=True)
 class Stage:
     """Reports of a cohort in the set of one item: how many there are, and how many are enough.
 
     ``enough`` of ``n`` reports let an item pass; one is in the set with probability q + f (p - q)
-    for an item that a share f of the users names.
+    for an item that a share f of the users names. Laplace noise of a ``scale`` may be added.
     """
 
     n: int
     p: float
     q: float
     enough: float
+    scale: float = 0.0
+
+    def std(self, pi: Any) -> Any:
+        """Return the standard deviation of how many are in the set, each with probability pi."""
+        return np.sqrt(self.n * np.clip(pi * (1 - pi), 0, None) + 2 * self.scale**2)
 
     def passes(self, share: float, tail: float) -> bool:
         """Whether an item passes but with this probability, by the normal approximation."""
         pi = self.q + share * (self.p - self.q)
-        return self.n * pi - z(tail) * math.sqrt(self.n * pi * (1 - pi)) >= self.enough
+        return bool(self.n * pi + ndtri(tail) * self.std(pi) >= self.enough)
+
+    def stderr(self, pi: Any) -> Any:
+        """Return the standard error of a share of which pi reports in one are in the set."""
+        return self.std(pi) / max(self.n, 1) / (self.p - self.q)
 
     @property
     def least(self) -> float:
@@ -55,8 +60,10 @@ class Stage:
         return (self.enough / max(self.n, 1) - self.q) / (self.p - self.q)
 
     def chance(self, shares: Floats) -> Floats:
-        """How likely items are to pass: exact."""
+        """How likely items are to pass: exact, or with noise by the normal law."""
         pi = self.q + np.clip(shares, 0, 1) * (self.p - self.q)
+        if self.scale:
+            return np.asarray(ndtr((self.n * pi - self.enough) / self.std(pi)))
         return reached(self.enough, self.n, pi)
 
 
@@ -82,12 +89,6 @@ class SearchPlan:
         tail = 0.05 / (self.levels + 1)
         return max(least_share([self.search, self.count], lambda _: tail), 1 / self.width)
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation of the counted share of an item that nobody names."""
-        n, p, q = self.count.n, self.count.p, self.count.q
-        return math.sqrt(q * (1 - q) / n) / (p - q)
-
     def chance(self, shares: Floats, lengths: Integers) -> Floats:
         """How likely items are to be found that a share names, by the length of their codes."""
         levels = 1 + -(-np.maximum(lengths - self.first, 0) // max(self.step, 1))
@@ -97,18 +98,25 @@ class SearchPlan:
 
 @lru_cache(maxsize=4096)
 def search_plan(
-    n_users: int, epsilon: float, n_bits: int, level_bits: int, alpha: float, halved: bool
+    n_users: int,
+    epsilon: float,
+    n_bits: int,
+    level_bits: int,
+    alpha: float,
+    halved: bool,
+    scale: float,
 ) -> SearchPlan:
     """Choose the number of levels for which f* is least, from public numbers only.
 
-    ``halved``: half of the users who count tell who holds an item.
+    ``halved``: half of the users who count tell who holds an item. ``scale``: of noise on counts.
     """
     first = min(n_bits, level_bits)
     channel = oracle_channel("auto", epsilon, 1 << first, max_bits=64)
 
     def stage(share: float, chance: float) -> Stage:
         n = max(int(n_users * share), 1)
-        return Stage(n, channel.p, channel.q, least_count(n, channel.q, chance))
+        enough = least_count(n, channel.q, chance, scale)
+        return Stage(n, channel.p, channel.q, enough, scale)
 
     def plan(g: int) -> SearchPlan:
         step = -(-(n_bits - first) // (g - 1)) if g > 1 else 0
@@ -128,8 +136,13 @@ def reached(t: float, n_users: int, q: Floats | float) -> Floats:
     return np.asarray(bdtrc(t - 1, n_users, q))
 
 
-def least_count(n_users: int, q: float, chance: float) -> int:
-    """Return the least t, 1 at least, that Bin(n, q) reaches with at most this probability."""
+def least_count(n_users: int, q: float, chance: float, scale: float = 0.0) -> int:
+    """Return the least t, 1 at least, that Bin(n, q) reaches with at most this probability.
+
+    q is 0 where there is Laplace noise of a scale, which reaches t with exp(-t / scale) at most.
+    """
+    if scale:
+        return 1 + math.ceil(scale * math.log(1 / min(chance, 1.0)))
     t = first_true(lambda t: bool(reached(t, n_users, q) <= chance), n_users)
     return n_users + 1 if t is None else t
 

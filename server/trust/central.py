@@ -68,21 +68,32 @@ class Aggregating(Protocol):
                 f"{self.name} uses the number of users, which nodes do not send under "
                 f"{adjacency.value}: take another adjacency"
             )
-        share = Share(
-            "gaussian" if delta else "laplace",
-            float(epsilon),
-            float(delta),
-            adjacency.value,
-            who.parties,
-            who.tau_d,
-            who.tau_c,
-            who.max_users,
-            rounds=rounds,
-            place=place,
-            series_salt=series_salt,
-        )
-        widest = Aggregated(query, share)
-        return replace(widest, share=replace(share, bits=modulus_bits(widest.most)))
+        series = {"rounds": rounds, "place": place, "series_salt": series_salt}
+        return by_shares(query, who, epsilon, delta, adjacency, **series)
+
+
+def by_shares(
+    query: Query,
+    who: Aggregation,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    **series: int,
+) -> Aggregated:
+    """Put a query into one for shares of a budget, with a modulus that has room for its sums."""
+    share = Share(
+        "gaussian" if delta else "laplace",
+        float(epsilon),
+        float(delta),
+        adjacency.value,
+        who.parties,
+        who.tau_d,
+        who.tau_c,
+        who.max_users,
+        **series,
+    )
+    widest = Aggregated(query, share)
+    return replace(widest, share=replace(share, bits=modulus_bits(widest.most)))
 
 
 class Central(Aggregating):

@@ -13,11 +13,13 @@ import numpy as np
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import LocalQuery, Query
 from fedhist.model.shuffled import Shuffled
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.privacy.shuffling import Hiding, calibrate, shuffled_delta
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
+from server.trust.central import by_shares
 
 P = TypeVar("P", bound="Shuffles")
 
@@ -47,13 +49,14 @@ class Shuffles(Protocol):
     """A local protocol; with the field ``trust`` it can run under shuffle trust.
 
     ``epsilon`` then is the users' own, local one, epsilon_0; the promise to whoever trusts the
-    shuffler is that of the field. ``unshuffled`` says why a protocol without the field cannot be
+    shuffler is that of the field. One that asks for exact sums under aggregate trust may have that,
+    too. ``unshuffled`` says why a protocol without the field cannot be
     shuffled; ``report_kinds`` names the field that chooses the report, and what "auto" chooses
     among, anew at a large epsilon_0.
     """
 
     epsilon: float
-    trust: Shuffling | None = None
+    trust: Shuffling | Aggregation | None = None
     unshuffled: ClassVar[str] = ""
     report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("", ())
 
@@ -68,8 +71,11 @@ class Shuffles(Protocol):
         return 1.0
 
     def promise(self) -> Guarantee:
-        """State the local guarantee, or that of the multiset if the shuffler is honest."""
+        """State the local guarantee, or that of sums, or of the multiset of an honest shuffler."""
         who = self.trust
+        if isinstance(who, Aggregation):
+            told = float(self.epsilon), 0.0, Trust.AGGREGATE, Adjacency.REPLACE_USER
+            return Guarantee(*told, premise=str(who))
         if who is None or math.isinf(self.epsilon):
             return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
         least = sorted({who.least(b.share, b.folds) for b in self.batches})
@@ -83,8 +89,10 @@ class Shuffles(Protocol):
         return Guarantee(*told, premise=premise)
 
     def asks(self, query: Query, round_index: int) -> Query:
-        """Put the query into one for the shuffler, with the size of its own batches."""
+        """Put the query into one for the shuffler, with the size of its batches, or for shares."""
         who = self.trust
+        if isinstance(who, Aggregation):
+            return by_shares(query, who, self.epsilon, 0.0, Adjacency.REPLACE_USER)
         if who is None or math.isinf(self.epsilon):
             return query
         batch = Batch.of(query)
@@ -93,7 +101,7 @@ class Shuffles(Protocol):
     def check_trust(self) -> None:
         """Raise ValueError unless every batch hides its users."""
         who = self.trust
-        if who is None or math.isinf(self.epsilon):
+        if not isinstance(who, Shuffling) or math.isinf(self.epsilon):
             return
         for batch in self.batches:
             if batch.hiding is None:

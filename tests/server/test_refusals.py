@@ -180,7 +180,7 @@ NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
     (Quantiles.example(), [{"levels": x} for x in ((), (0.5, 0.5), (0.0, 0.5))]),
     (Quantiles.example(), [{"low": 1.0}, {"n_bins": 1}, {"of": "items"}, {"kind": "forest"}]),
     (Quantiles.example(), [{"low": -1e308, "high": 1e308}, {"adjacency": "replace-item"}]),
-    (HeavyHitters.example(), [{"level_bits": 30}, {"exclude": ("tea",)}]),
+    (HeavyHitters.example(), [{"level_bits": 30}, {"exclude": "tea"}]),
     *((CELLS, [{"upto": np.array(x)}]) for x in ([[4, 4]], [[-1, 2]], [[3, 1]], [[0.5, 1]], [1])),
     *((CELLS, [{"levels": np.array([x])}]) for x in ([0.1, 1.5], [0.5, 0.1], [math.nan, 0.5])),
     (CELLS, [{"of": "items"}, {"n_bins": 1}, {"low": 1.0}]),
