@@ -43,6 +43,8 @@ GONE: Mapping[str, str] = {
     "adaptive-histogram.delta_choice": "nothing: half of delta, for a rule that needs some",
     "adaptive-histogram.per_octave": "nothing: it is 4",
     "[run].checks": "nothing: the server checks every message",
+    "[run].raw_csv": "nothing: estimate.parquet has the names as they are",
+    "[run].shared": "nothing: whose a folder is can be changed",
     "[compare].fractions": 'an axis "adversary.fraction" of [sweep]',
     "[sweep].zip": 'samples_per_user = "harmonic-mean", which follows the population',
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',

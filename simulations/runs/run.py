@@ -208,17 +208,15 @@ def execute(protocol: Protocol, users: Shard, options: Options) -> Outcome:
     return drive(*open_session(protocol, options), users, options)
 
 
-def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
-    """Refuse what options exclude each other, or the users; returns the number of nodes.
+def check_population(protocol: Protocol, users: Shard, options: Options) -> None:
+    """Refuse what options exclude each other, or the users.
 
     Raises ValueError, PopulationError before anybody is asked.
     """
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
-    n_nodes = for_protocol(options, protocol).n_nodes(len(users))
-    check_nodes(len(users), n_nodes)
+    check_nodes(len(users), for_protocol(options, protocol).n_nodes(len(users)))
     check_held(len(users), options)
-    return n_nodes
 
 
 def check_held(n_users: int, options: Options) -> None:
