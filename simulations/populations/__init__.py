@@ -46,9 +46,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = _Kinds(
         "paper-iid": "papers.PaperIid",
         "paper-non-iid": "papers.PaperNonIid",
         "paper-poisson": "papers.PaperPoisson",
-        "uniform": "shared_mean.Uniform",
         "gaussian": "shared_mean.Gaussian",
-        "two-point": "shared_mean.TwoPoint",
         "regression": "regression.Regression",
         "density": "density_samples.DensitySamples",
     }

@@ -33,7 +33,7 @@ WRONG = {
     SET + "protocol.epsilon=big": "'big'",
     SET + "protocol.nonneg=1": "true or false",
     SET + "population.kind=zip": "'zipf'",
-    SET + "population.kind=uniform": "n_users, samples_per_user",
+    SET + "population.kind=gaussian": "n_users, samples_per_user",
     SET + 'population.kind=remote --set protocol.domain=["tea"]': "remote",
     Q + " --population.n_user 5": "'n_users'",
     Q + " --epsilon -1": "-1.0",

@@ -143,7 +143,7 @@ def test_list(fedhist: Command) -> None:
     for kind, name, told in (
         ("protocols", "mean", "samples_per_user"),
         ("configurations", "quickstart", "[population]"),
-        ("populations", "uniform", "samples_per_user"),
+        ("populations", "gaussian", "samples_per_user"),
         ("studies", "histogram", "[compare]"),
         ("studies", "shoppers", "[decide]"),
         ("experiments", "figure1", "population"),

@@ -29,9 +29,8 @@ KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("paper-iid", {"d": 7, "mean_items": 6.0}, "5a8e66d8c64e6ce2"),
     ("paper-non-iid", {"d": 7, "mean_items": 6.0}, "1bec90aacc61c784"),
     ("paper-poisson", {}, "63fa2027b9cd0d45"),
-    ("uniform", {"samples_per_user": [1, 5]}, "c67fa3af1442e742"),
     ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "10866b78352223b2"),
-    ("two-point", {"samples_per_user": 1}, "1c0ee384c480f659"),
+    ("gaussian", {"samples_per_user": [1, 5]}, "70dd1fd384239f06"),
     (
         "regression",
         {"samples_per_user": [1, 3], "dimension": 2, "user_spread": 0.5},
@@ -135,10 +134,10 @@ def test_normals() -> None:
 def test_too_many_draws_of_a_user() -> None:
     many = {"n_users": 2, "samples_per_user": 1 << 31, "dimension": 2}
     with pytest.raises(PopulationError, match=r"fewer than 2\^32 = 4,294,967,296 draws, one had"):
-        population("two-point", **many).load()
+        population("gaussian", **many).load()
     for kind, fields in (("zipf", {"d": 5, "tail": math.inf}), ("paper-iid", {})):
         with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
             population(kind, n_users=2, mean_items=1e12, **fields).load()
     sizes = [1 << 31, (1 << 32) - 1]
     with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
-        population("uniform", n_users=9, samples_per_user=sizes, dimension=2).load()
+        population("gaussian", n_users=9, samples_per_user=sizes, dimension=2).load()

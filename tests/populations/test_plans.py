@@ -20,7 +20,7 @@ from simulations.runs.flower_host import simulated_node
 
 MADE = {
     "items": {"kind": "zipf", "n_users": 400, "d": 30, "mean_items": 8, "seed": 4},
-    "samples": {"kind": "uniform", "n_users": 400, "samples_per_user": 5, "seed": 4},
+    "samples": {"kind": "gaussian", "n_users": 400, "samples_per_user": 5, "seed": 4},
 }
 PROTOCOLS = {
     "bounded-histogram": {"delta": 1e-6, "clip": 2.0},
