@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ def test_a_reproduced_figure_ends_with_zero(fedhist: Command, tmp_path: Path) ->
     assert "PASS: most users have fewer than 200 samples" in answer.out
     assert "NOT PRIVATE" in answer.out
     assert (tmp_path / "f1" / "figure.png").stat().st_size > 10_000  # not an empty one
+    body = json.loads((tmp_path / "f1" / "result.json").read_text(encoding="utf-8"))
+    assert [c["verdict"] for c in body["checks"] if c["verdict"]] == ["PASS"]
+    assert len(body["curves"][0]["x"]) == len(body["curves"][0]["y"]) > 1
+    assert body["population"]["n_users"] == 500
 
 
 def test_a_quick_run_is_not_judged(fedhist: Command, tmp_path: Path) -> None:
