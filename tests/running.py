@@ -200,6 +200,13 @@ def one_sample(rows: ArrayLike) -> fh.Users:
     return fh.Users.from_samples(ids, indptr, x, unusable=True)
 
 
+def sampled(sizes: ArrayLike, values: ArrayLike) -> fh.Users:
+    """Users 0, 1, ... who have so many of the samples each."""
+    held = np.asarray(sizes)
+    indptr = np.append(0, np.cumsum(held))
+    return fh.Users.from_samples(np.arange(len(held)), indptr, values, unusable=True)
+
+
 def count_table(users: fh.Users, domain: fh.Keys) -> NDArray[np.float64]:
     """Hold every user's count of every item of the domain, slowly: (n, d)."""
     v, at, out = (

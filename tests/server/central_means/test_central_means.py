@@ -9,7 +9,7 @@ import pytest
 import fedhist as fh
 from clients.central_means.queries import STEPS, ClippedMeans, MeanBins
 from fedhist.protocols import BoxMean, CentralMean
-from tests.running import one_sample, run
+from tests.running import one_sample, run, sampled
 
 LINE: dict[str, Any] = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
 WIDE: dict[str, Any] = {"epsilon": 1.0, "n_users": 1000, "low": -100.0, "high": 100.0}
@@ -181,9 +181,7 @@ def test_prepared_sums_are_those_of_the_answers(d: int) -> None:
     """Up to a step a user of a cohort; one has a NaN, one nothing, and one is far away."""
     values = np.random.default_rng(3).normal(0.3, 0.1, (6000, d))
     values[1, 0], values[5] = np.nan, 40.0
-    users = fh.Users.from_samples(
-        np.arange(3001), np.append(0, np.arange(3001) * 2), values, unusable=True
-    )
+    users = sampled(np.append(0, np.full(3000, 2)), values)
     kept: dict[str, Any] = {}
     centre, cohort = np.full(d, 0.25), fh.Cohort(1, 0.0, 0.9)
     for query in (ClippedMeans(centre, 0.1, cohort), MeanBins(centre, 2.0, 12, cohort=cohort)):

@@ -1,6 +1,7 @@
 """Counts and exceedances: who sends what, sensitivities by enumeration, and what is refused."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -86,6 +87,24 @@ def test_users_with_too_few_samples_send_nothing_where_rows_are_complete() -> No
     sent = [report.row(u)["cell"].tolist() for u in range(5)]
     # cells: symbol times 4, and the smallest count less 1
     assert sorted(map(sorted, sent)) == [[], [], [], [0 * 4 + 3], [1 * 4 + 0, 2 * 4 + 2]]
+
+
+@pytest.mark.parametrize(("k", "m"), [(1, 3), (2, 1), (3, 2), (4, 1), (4, 2)])
+def test_sensitivities_by_enumeration(k: int, m: int) -> None:
+    """Over all pairs of records: the sums' largest l1 and l2 moves are the stated ones."""
+    domain, rows = fh.Keys.range(k), np.array(records(k, m))
+    single = np.vstack([np.zeros((1, k), int), np.eye(k, dtype=int)])
+    for query, sent in (
+        (ItemCounts(domain, m), rows),
+        (ExceedanceCounts(domain, m, (0,)), (rows > 0).astype(int)),
+        (ItemCounts(domain, 1), single),
+    ):
+        moves = np.abs(sent[:, None] - sent[None])
+        square = int((moves**2).sum(axis=2).max())
+        l1, l2 = (query.integer_sensitivity(norm, REPLACE) for norm in (1, 2))
+        assert moves.sum(axis=2).max() == l1
+        assert square <= l2**2 * (1 + 1e-15)
+        assert l2 == pytest.approx(math.sqrt(square), rel=1e-15)
 
 
 @pytest.mark.parametrize(("k", "size"), [(2, 1), (3, 2), (4, 2), (5, 2)])

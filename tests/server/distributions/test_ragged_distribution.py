@@ -87,6 +87,12 @@ def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) ->
         assert touched <= way["changed"] == k
 
 
+def test_a_user_touches_so_many_symbols_at_most() -> None:
+    """All, or those of a full row and of another one."""
+    touched = [a_task("ks", k, size).touched for k, size in ((3, 1), (5, 2), (3, 2))]
+    assert touched == [2, 4, 3]
+
+
 def test_printed_budgets() -> None:
     """Theorems 14 and 15 at (1, 1e-6): k = 100 with m-hat = 128, and with m-hat = 16."""
     log = math.log(2e6)

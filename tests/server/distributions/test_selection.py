@@ -4,12 +4,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.distribution import MECHANISMS, Distribution
 from server.distributions.mechanisms import DistributionTask
 from server.distributions.selection import too_large
+from server.printed.distribution import dense, sparse
 from tests.running import result as run
 from tests.running import table_users
 
@@ -44,6 +46,21 @@ def test_rare_symbols_are_read_from_presence() -> None:
     estimate = run(protocol_for(users, 30, mechanism="sparse", project=False), users)
     assert estimate.public["rare"] == 4
     assert np.abs(estimate.value - p).max() < 0.01
+
+
+def test_budgets() -> None:
+    task = DistributionTask(Keys.range(100), 500, 1000, 1.0, 1e-6)
+    ks, _, two_stages = SELECTIONS
+    assert ks.budgets(task).each == pytest.approx(0.04414, abs=1e-5)
+    few = replace(task, m=20)  # one user changes 40 of the 100 symbols
+    assert ks.budgets(few).each == pytest.approx(0.04414 * math.sqrt(100 / 40), abs=2e-5)
+    assert dense(task).each == pytest.approx(0.00181, abs=1e-5)
+    two = two_stages.budgets(task)
+    assert 100 * two.each**2 / 8 + two.rho == pytest.approx(task.rho)
+    # Lap(1 / epsilon') on a frequency is Lap(s / epsilon') on a number of users
+    small = 1 / (8 * math.sqrt(100 * math.log(1e6)))
+    assert sparse(task).laplace == pytest.approx(small / 1000)
+    assert ks.budgets(replace(task, epsilon=math.inf)).each == math.inf
 
 
 def test_what_does_not_fit_is_passed_over_and_said() -> None:

@@ -10,21 +10,19 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from server.means.mean import Mean
 from server.session.session import Session
-from tests.running import drawn, run, secure
+from tests.running import drawn, one_sample, run, sampled, secure
 
 
 def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
     values = np.where(np.random.default_rng(seed).random(n * T) < (1 + theta) / 2, 1.0, -1.0)
-    return Users.from_samples(np.arange(1, n + 1), np.arange(n + 1) * T, values, unusable=True)
+    return sampled(np.full(n, T), values)
 
 
 def test_a_wrong_window_is_announced() -> None:
     # users without a common mean: no window holds many of them
     rng = np.random.default_rng(0)
     n = 20_000
-    users = Users.from_samples(
-        np.arange(1, n + 1), np.arange(n + 1), rng.uniform(-1, 1, n), unusable=True
-    )
+    users = one_sample(rng.uniform(-1, 1, (n, 1)))
     estimate, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0, method="vote"), users, 0)
     assert estimate.public["window_mass"] < 0.6
     assert estimate.warnings
@@ -93,13 +91,6 @@ def means_of(users: str, n: int, T: int, rng: np.random.Generator) -> np.ndarray
     return 2 * rng.binomial(T, (1 + np.clip(own, -1, 1)) / 2) / T - 1
 
 
-def population(x: np.ndarray, seed: int = 0) -> Users:
-    n = len(x)
-    return Users.from_samples(
-        np.arange(1, n + 1) + 10**6 * seed, np.arange(n + 1), x, unusable=True
-    )
-
-
 def protocol_of(case: Case) -> Mean:
     low = 0.0 if case.users.startswith("beta") else -1.0
     return Mean(case.epsilon, case.n, case.T, low, 1.0)
@@ -126,7 +117,7 @@ def test_the_choice_is_made_by_public_numbers(
 
 def test_everybody_answers_once() -> None:
     for case in (CASES[0], CASES[2]):
-        users = population(means_of(case.users, case.n, case.T, np.random.default_rng(1)))
+        users = one_sample(means_of(case.users, case.n, case.T, np.random.default_rng(1))[:, None])
         estimate, queries, _ = run(protocol_of(case), users, 3)
         assert estimate.status == "ok"
         assert len(queries) == protocol_of(case).max_rounds
@@ -139,7 +130,7 @@ def test_an_interval_near_an_end_is_shifted_into_the_range() -> None:
     x = means_of("0.97", 5000, 200, np.random.default_rng(3))
     for method in ("centred", "stages"):
         protocol = Mean(1.0, 5000, 200, -1.0, 1.0, method=method)
-        for query in drawn(protocol, population(x), 4).queries:
+        for query in drawn(protocol, one_sample(x[:, None]), 4).queries:
             if isinstance(query, ClippedMean):
                 assert query.centres[0] + query.half_width <= 1 + 1e-12
 
@@ -148,8 +139,8 @@ def test_an_interval_near_an_end_is_shifted_into_the_range() -> None:
 def test_nobody_in_a_round(method: str) -> None:
     """The others go on; a run in which nobody reports fails."""
     protocol = Mean(1.0, 5000, 200, -1.0, 1.0, method=method)
-    users = population(means_of("0.2", 5000, 200, np.random.default_rng(5)))
-    nobody, rng = population(np.zeros(0)), np.random.default_rng(1)
+    users = one_sample(means_of("0.2", 5000, 200, np.random.default_rng(5))[:, None])
+    nobody, rng = one_sample(np.zeros((0, 1))), np.random.default_rng(1)
     for missing in range(protocol.max_rounds + 1):
         session, index = Session(protocol, secure), 0
         while session.query is not None:

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs
 from server.means.mean import Mean
 from server.means.mean_l2 import MeanL2
-from tests.running import drawn, one_sample, run
+from tests.running import drawn, one_sample, run, sampled
 
 by_folds = partial(MeanL2, method="folds")
 
@@ -107,9 +106,7 @@ def test_users_without_samples_neither_pull_the_estimate_nor_shrink_its_stated_e
     points = rng.standard_normal((n, 8)) * 0.01
     points[:, 0] += 0.4
     held = rng.random(n) > 0.3
-    users = Users.from_samples(
-        np.arange(n), np.append(0, np.cumsum(held)), points[held], unusable=True
-    )
+    users = sampled(held, points[held])
     losses, stated = [], []
     for salt in range(1, 21):
         protocol = MeanL2(2.0, n, 8, 200, salt=salt)

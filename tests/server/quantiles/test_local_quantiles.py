@@ -17,7 +17,7 @@ from clients.quantiles.queries import RankCells
 from fedhist.protocols import LocalQuantiles
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from tests.running import p_value
+from tests.running import one_sample, p_value, sampled
 from tests.server.quantiles.test_quantiles import one_each
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -29,18 +29,7 @@ def protocol(**more: Any) -> LocalQuantiles:
 
 
 def numbers(n: int, seed: int = 1) -> fh.Users:
-    return held(np.clip(np.random.default_rng(seed).normal(0.4, 0.1, n), 0, 1))
-
-
-def held(x: fh.Array) -> fh.Users:
-    """One number of each user; NaN for those who hold none."""
-    some = ~np.isnan(x)
-    return fh.Users.from_samples(
-        np.arange(len(x), dtype=np.uint64),
-        np.concatenate(([0], np.cumsum(some))),
-        x[some],
-        unusable=True,
-    )
+    return one_sample(np.clip(np.random.default_rng(seed).normal(0.4, 0.1, (n, 1)), 0, 1))
 
 
 def question(epsilon: float = 1.0, upto: Any = ((1, 3), (2, 2)), **more: Any) -> RankCells:
@@ -87,12 +76,7 @@ def test_no_record_makes_a_report_likelier_than_e_to_the_epsilon(epsilon: float)
 def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> None:
     """Pearson's test of clients' reports and of summed ones by group; false alarm 1e-6 a test."""
     query, n = question(1.0), 60_000
-    users = fh.Users.from_samples(
-        np.arange(n, dtype=np.uint64),
-        np.arange(n + 1) * len(record),
-        np.tile(record, n),
-        unusable=True,
-    )
+    users = sampled(np.full(n, len(record)), np.tile(record, n))
     bin_ = int(record[0] * 5) if len(record) == 1 else None
     report = query.answer(users, fh.SeededStreams(users.ids, 4, "test"))
     query.check(report)
@@ -168,7 +152,7 @@ def test_the_errors_that_are_promised_and_stated(
     ours, losses, inside = protocol(epsilon=epsilon, n_bins=K, n_users=n), [], []
     for seed in range(20):
         x = np.random.default_rng(seed).choice(K, n, p=data)
-        users = held((x + 0.5) / K)
+        users = one_sample((x[:, None] + 0.5) / K)
         estimate = execute(ours, users, Options(seed=seed, clients="aggregate")).estimate
         losses.append(ours.loss_of(estimate, users))
         assert estimate.stderr is not None

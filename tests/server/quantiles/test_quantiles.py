@@ -25,7 +25,7 @@ from server.quantiles.quantiles import (
     fitted_bins,
     quantile_bins,
 )
-from tests.running import Recorder
+from tests.running import Recorder, sampled
 
 LEVELS = (0.02, 0.3, 0.5, 0.9)
 REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
@@ -68,12 +68,7 @@ def protocol(adjacency: str = REPLACE, **more: Any) -> Quantiles:
 
 
 def one_each(*records: list[float]) -> fh.Users:
-    return fh.Users.from_samples(
-        np.arange(len(records), dtype=np.uint64),
-        np.cumsum([0, *map(len, records)]),
-        [x for r in records for x in r],
-        unusable=True,
-    )
+    return sampled([len(r) for r in records], [x for r in records for x in r])
 
 
 def rows(query: BinShares, *records: list[float]) -> fh.Array:

@@ -18,6 +18,7 @@ from clients.regression.risk import (
 )
 from fedhist.protocols import UserLevelErm
 from server.regression.user_level_erm import gradient_std, least_users
+from tests.running import sampled
 
 BASE = replace(
     UserLevelErm.example(), gradient_bound=4.0, spread=0.25, smoothness=2.0, strong_convexity=0.5
@@ -38,9 +39,7 @@ def population(model: str, seed: int = 1, n: int = 60, d: int = 3) -> fh.Users:
     if model == "logistic":
         y = np.where(y > 0, 1.0, -1.0)
     values = np.column_stack((x, y))
-    return fh.Users.from_samples(
-        np.arange(1, n + 1), np.append(0, np.cumsum(sizes)), values, unusable=True
-    )
+    return sampled(sizes, values)
 
 
 def test_projection_is_the_nearest_point() -> None:

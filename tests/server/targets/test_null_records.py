@@ -19,7 +19,7 @@ from fedhist.model.evaluation import measured
 from simulations.runs.options import Options
 from simulations.runs.results import _diagnostics
 from simulations.runs.run import execute
-from tests.running import table_users
+from tests.running import sampled, table_users
 
 N, T, RUNS = 20_000, 20, 20
 EMPTY = (np.arange(N) % 5 == 0).astype(int)
@@ -47,10 +47,7 @@ def reals(d: int) -> fh.Users:
     """Users of T samples each, all around .6."""
     sizes = np.where(EMPTY, 0, T)
     x = 0.6 + 0.2 * np.random.default_rng(3).standard_normal((sizes.sum(), d))
-    indptr = np.concatenate(([0], np.cumsum(sizes)))
-    return fh.Users.from_samples(
-        np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1), unusable=True
-    )
+    return sampled(sizes, np.clip(x, -1, 1))
 
 
 RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}

@@ -14,6 +14,7 @@ from server.targets.sample_sizes import Held
 from server.targets.two_points import Sizes, coins, two_point_bound
 from simulations.benchmarks import defaults
 from simulations.populations import population
+from tests.running import one_sample, sampled
 
 load_builtin()
 BOUNDLESS = ("local-histogram", "quantiles", "central-density")
@@ -38,9 +39,7 @@ def test_predicted_errors_are_above_the_explicit_bound(target: str) -> None:
 
 def people(sizes: list[int], n: int = 1000, dimension: int = 1) -> Users:
     held = np.resize(sizes, n)
-    indptr = np.concatenate(([0], np.cumsum(held)))
-    values = np.zeros((indptr[-1], dimension))
-    return Users.from_samples(np.arange(n, dtype=np.uint64), indptr, values, unusable=True)
+    return sampled(held, np.zeros((held.sum(), dimension)))
 
 
 def test_sizes_are_those_held_or_planned() -> None:
@@ -85,18 +84,13 @@ def test_the_bounds_with_a_trusted_server() -> None:
     assert explicit.value == 0.3 * coin_bound(one, 1.0, 1e-9, power=1)
 
     box = BoxMean(epsilon=1.0, n_users=3, low=-1.0, high=1.0, delta=0.0)
-    apart = Users.from_samples(
-        np.arange(3, dtype=np.uint64), np.arange(4), np.array([0.0, 0, 0.6]), unusable=True
-    )
+    apart = one_sample([[0.0], [0.0], [0.6]])
     (bound,) = box.lower_bounds(apart)
     three = Sizes(np.ones(1), np.array([3.0]))
     assert bound.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0))
     (hidden,) = replace(box, adjacency="zero-out-user").lower_bounds(apart)
     assert hidden.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0, steps=2))
-    alike = Users.from_samples(
-        np.arange(3, dtype=np.uint64), np.arange(4), np.zeros(3), unusable=True
-    )
-    assert box.lower_bounds(alike) == ()
+    assert box.lower_bounds(one_sample(np.zeros((3, 1)))) == ()
 
 
 def test_the_bound_of_a_regression() -> None:
