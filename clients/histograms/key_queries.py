@@ -102,10 +102,13 @@ class RecordQuery(Query):
 class RandomClip(RecordQuery):
     """Each user answers with min(m, clip) of its m tokens, a uniform sample without replacement.
 
-    Privacy ------- A row is a histogram of l1 norm at most C, whatever the coins. It is exact: the
-    server is trusted with it, strings included. With ``raw_support`` the whole support leaves the
-    user, as the printed algorithm needs it: items of which the sample holds none are named with
-    count 0.
+    With ``raw_support`` the whole support leaves the user, as the printed algorithm needs it: items
+    of which the sample holds none are named with count 0.
+
+    Privacy
+    -------
+    A row is a histogram of l1 norm at most C, whatever the coins. It is exact: the server is
+    trusted with it, strings included.
     """
 
     wire_name: ClassVar[str] = "random-clip"

@@ -165,9 +165,11 @@ def perturbed(
     C is projected to [c_min, c_max]; the noise fits ``looseness`` times the exact sensitivity; a
     ``strength`` of 0 is for runs without noise.
 
-    Privacy ------- The minimiser solves M + Lambda C = S_R(C), and changes by at most R / Lambda
-    with one user, under every adjacency: see :func:`regularized_minimum`. Binning keeps this true:
-    a user's norm is rounded up to the next edge, and to 0 below c_min, before anything is added up.
+    Privacy
+    -------
+    The minimiser solves M + Lambda C = S_R(C), and changes by at most R / Lambda with one user,
+    under every adjacency: see :func:`regularized_minimum`. Binning keeps this true: a user's norm
+    is rounded up to the next edge, and to 0 below c_min, before anything is added up.
     """
     edges = np.unique(np.geomspace(task.c_min, task.c_max, 4096))  # 0.17 % apart in ten octaves
     query = NormHistogram(task.domain, tuple(edges.tolist()), task.norm, task.slope_radius)

@@ -345,13 +345,13 @@ class Curator:
         Laplace noise of scale b = l1_sensitivity / epsilon on the support only; of the keys that
         one user alone holds, any appears with probability at most delta.
 
-        Parameters ---------- part : Keyed Non-negative integer counts; keys with count zero are not
-        in the support. contribution : int Most that one user adds over all keys (C). l1_sensitivity
-        : int C under add-remove and zero-out, 2 C under replacement. noise : {"discrete",
-        "laplace"} Integers, or real values (which secure noise refuses). as_printed : bool NOT
-        PRIVATE: noise on every key of ``part`` and the threshold of the paper. A user's keys that
-        clipping took away may then appear, so that no (epsilon, delta) holds; the ledger is charged
-        an infinite epsilon.
+        ``part`` has non-negative integer counts; keys with count zero are not in the support. One
+        user adds at most ``contribution`` over all keys (C); ``l1_sensitivity`` is C under
+        add-remove and zero-out, 2 C under replacement. Secure noise is discrete.
+
+        ``as_printed`` is NOT PRIVATE: noise on every key of ``part`` and the threshold of the
+        paper. A user's keys that clipping took away may then appear, so that no (epsilon, delta)
+        holds; the ledger is charged an infinite epsilon.
         """
         if contribution < 1 or l1_sensitivity not in (contribution, 2 * contribution):
             raise ValueError(
