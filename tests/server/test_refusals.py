@@ -12,7 +12,7 @@ import fedhist as fh
 from clients.centred.queries import RadiusVotes, RankReports
 from clients.distributions.queries import CentredNorms, ExceedanceCounts, ItemCounts
 from clients.guard import Policy
-from clients.heavy_hitters.queries import CodePieces, packed
+from clients.heavy_hitters.queries import CodeCounts, CodePieces, packed
 from clients.histograms.contributions import NormHistogram
 from clients.histograms.key_queries import RandomClip, SizeCurves
 from clients.localize.queries import BinVotes, ClippedMean
@@ -75,6 +75,7 @@ POISSON = PoissonCounts(fh.Keys.of(["tea"]), 1.0, n_users=10, clip=4)
 NAIVE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
 CELLS = RankCells(0.0, 1.0, 5, "samples", 1.0, np.array([[1, 3]]), np.array([[0.25, 0.75]]))
 PIECES = CodePieces(packed(["000", "011"], 3), 3, 1, "text", 1.0, 8)
+VOTED = CodeCounts(packed(["000", "011"], 3), 3, 1, "text", math.inf, 8)
 SHUFFLING = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
 SHARE = Share("gaussian", 0.5, 1e-6, "zero-out-user", 20)
 COORDINATES = fh.Coordinates(2, 0.0, 1.0)
@@ -264,6 +265,7 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     *((COHORT, {"hi": x}, "got") for x in (1.1, math.nan)),
     (SHARE, {"tau_d": 0.3, "tau_c": 0.3}, "half"),
     (TERMS, {"drop": 3, "collude": 3}, "half"),
+    (VOTED, {"epsilon": 1.0}, "epsilon is inf"),
     (POLICY, {"epsilon": 0.0}, "positive"),
     (POLICY, {"epsilon": math.nan}, "nan"),
     (POLICY, {"max_epsilon": -1.0}, "positive"),
