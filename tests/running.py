@@ -207,6 +207,11 @@ def sampled(sizes: ArrayLike, values: ArrayLike) -> fh.Users:
     return fh.Users.from_samples(np.arange(len(held)), indptr, values, unusable=True)
 
 
+def one_each(*records: list[float]) -> fh.Users:
+    """Users 0, 1, ... who have these numbers."""
+    return sampled([len(r) for r in records], [x for r in records for x in r])
+
+
 def count_table(users: fh.Users, domain: fh.Keys) -> NDArray[np.float64]:
     """Hold every user's count of every item of the domain, slowly: (n, d)."""
     v, at, out = (

@@ -14,7 +14,7 @@ import fedhist as fh
 from clients.records.draws import draw_one
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from tests.running import p_value
+from tests.running import one_each, p_value
 
 N = 30_000
 RECORD = {"chai": 2, "oat": 1, "rye": 3, "tea": 1}
@@ -81,10 +81,7 @@ def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
 def test_means_in_a_range_are_those_of_clipped_samples() -> None:
     """One user at a time, in Python's own numbers."""
     rows = [[0.5, 9.0], [], [-3.0, 1.0, 0.25], [np.nan, 0.0], [np.inf, -np.inf], [0.1] * 7]
-    indptr = np.cumsum([0, *map(len, rows)])
-    users = fh.Users.from_samples(
-        np.arange(6), indptr, [x for row in rows for x in row], unusable=True
-    )
+    users = one_each(*rows)
     result = fh.user_means(users, -1.0, 2.0)[:, 0].tolist()
     for row, mean in zip(rows, result, strict=True):
         if not row or any(np.isnan(row)):

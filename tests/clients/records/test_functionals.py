@@ -11,6 +11,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.part import Functional
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, public_signs
+from tests.running import sampled
 
 HUGE = [1e300, -1e300, np.finfo(float).max, math.inf, -math.inf, math.nan, 5e-324, 0.0, -0.0]
 
@@ -23,7 +24,7 @@ def real_users(d: int, n: int = 60, seed: int = 0, absurd: bool = False) -> User
     if absurd:
         where = rng.random(values.shape) < 0.25
         values[where] = rng.choice(HUGE, int(where.sum()))
-    return Users.from_samples(np.arange(n), np.append(0, np.cumsum(sizes)), values, unusable=True)
+    return sampled(sizes, values)
 
 
 def item_users(n: int = 60, seed: int = 0) -> Users:

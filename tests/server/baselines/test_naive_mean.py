@@ -6,7 +6,7 @@ import pytest
 
 import fedhist as fh
 from server.baselines.naive_mean import NaiveMean
-from tests.running import concluded
+from tests.running import concluded, sampled
 
 BASE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
 
@@ -16,11 +16,10 @@ def ragged_users(d: int, seed: int = 0) -> fh.Users:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 7, 40)
     sizes[:3] = (0, 2, 6)
-    indptr = np.concatenate(([0], np.cumsum(sizes)))
     centres = np.repeat(rng.normal(0.3, 0.3, (40, d)), sizes, axis=0)
     values = centres + rng.normal(0, 0.5, centres.shape)
     values[1] = np.nan
-    return fh.Users.from_samples(np.arange(7, 47), indptr, values, unusable=True)
+    return sampled(sizes, values)
 
 
 def test_spec_figures() -> None:

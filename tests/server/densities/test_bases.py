@@ -9,7 +9,6 @@ from scipy.optimize import brentq
 from clients.records.functionals import BasisName, SeriesMeans
 from fedhist.base.arrays import Floats
 from fedhist.channels.oracles import oracle_channel
-from fedhist.users.batch import Users
 from server.densities.plan import density_level, paper_level, plan_series, tail_energy
 from server.densities.series import (
     coefficients_of,
@@ -23,6 +22,7 @@ from server.densities.series import (
 )
 from server.localize.choice import plan_univariate
 from simulations.populations.density_samples import TrigonometricDensity
+from tests.running import one_each
 
 BASES = ("cosine", "fourier")
 
@@ -79,8 +79,7 @@ def test_bins_give_the_coefficients_of_a_series(name: BasisName) -> None:
 def test_a_users_vector(name: str, J: int) -> None:
     """By hand, of any record; no point has a larger norm than is said."""
     records = [[0.1, 0.4], [0.9], [-3.0, 1e300], [], [0.3, math.nan]]
-    sizes, flat = np.cumsum([0, *map(len, records)]), [x for row in records for x in row]
-    users = Users.from_samples(np.arange(len(records)), sizes, np.array(flat), unusable=True)
+    users = one_each(*records)
     part = SeriesMeans(name, J)
     rows = part.vectors(users)
     for i, record in enumerate(records[:3]):

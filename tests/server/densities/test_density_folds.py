@@ -11,11 +11,10 @@ import fedhist as fh
 from clients.densities.queries import BinReports
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
 from server.densities.density import Density
 from simulations.populations.density_samples import DensitySamples
 from tests.running import drawn as run
-from tests.running import streams
+from tests.running import one_each, streams
 
 
 def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[fh.Users, fh.Floats]:
@@ -137,9 +136,7 @@ def test_a_prediction_where_rounding_leaves_no_variance() -> None:
 def test_bins_without_noise() -> None:
     """Ends of the range count; samples outside are clipped, unusable records say so."""
     records = [[0.0], [0.249], [0.25], [1.0], [7.0], [-3.0], [], [0.3, math.nan], [math.inf]]
-    sizes = np.cumsum([0, *map(len, records)])
-    values = np.array([x for r in records for x in r])
-    users = Users.from_samples(user_ids(Keys.range(len(records))), sizes, values, unusable=True)
+    users = one_each(*records)
     query = BinReports(4, math.inf)
     summary = query.fold(query.answer(users, streams(users)))
     assert query.masses(summary) * 9 == pytest.approx([3, 1, 0, 3])

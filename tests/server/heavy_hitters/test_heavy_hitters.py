@@ -4,8 +4,6 @@ Thresholds of random runs, all with fixed seeds, are such that a right program p
 probability 1 - 10^-4 or more under other seeds, too.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -49,9 +47,6 @@ def ran(protocol: HeavyHitters, users: Users, seed: int) -> Estimate:
     return execute(protocol, users, Options(seed=seed, clients="aggregate", nodes=10)).estimate
 
 
-# -- codes
-
-
 @pytest.mark.parametrize("code", ["text", "bytes"])
 def test_a_code_can_be_read_back(code: Any) -> None:
     rng = np.random.default_rng(1)
@@ -93,9 +88,6 @@ def test_a_long_item_is_cut_and_names_differ() -> None:
     assert second == "a" * 16 + "…"
     alike = names_of([codes[1], codes[1][:-1] + str(1 - int(codes[1][-1]))], "bytes")
     assert len(set(alike)) == 2
-
-
-# -- what is asked
 
 
 LEVELS = [
@@ -166,9 +158,6 @@ def test_distinct_items_are_drawn_alike_and_holders_tell() -> None:
     assert told.arrays["reports"].tolist() == [-1] * 50
 
 
-# -- what is found
-
-
 @cache
 def small() -> HeavyHitters:
     return HeavyHitters(2.0, 20_000, of="named", **SMALL)
@@ -226,9 +215,6 @@ def test_a_liar_moves_a_count_as_far_as_the_page_says(of: str, epsilon: float) -
     assert min(moved) == pytest.approx(0)
 
 
-# -- plans and edges
-
-
 @pytest.mark.parametrize(
     ("epsilon", "n"), [(0.5, 364_000), (1.0, 87_500), (2.0, 18_100), (4.0, 3_570), (8.0, 1_040)]
 )
@@ -283,8 +269,8 @@ def test_items_of_a_public_list_are_left_out() -> None:
     assert truth.sum() == (item >= 10).any(axis=1).sum()
     assert np.abs(np.asarray(e.value) - truth).max() < 5 * math.sqrt(3 * truth.max())
     with pytest.raises(ValueError, match="exclude"):
-        HeavyHitters(1.0, 20_000, exclude="tea")  # type: ignore[arg-type]
-    listed = HeavyHitters(1.0, 20_000, exclude=["tea"])  # type: ignore[arg-type]
+        HeavyHitters(1.0, 20_000, exclude="tea")
+    listed = HeavyHitters(1.0, 20_000, exclude=["tea"])
     assert listed.exclude == Keys.of(["tea"])
 
 

@@ -11,7 +11,7 @@ from fedhist.base.errors import WireError
 from fedhist.channels.bits import count_bits
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
-from tests.running import streams
+from tests.running import sampled, streams
 
 
 def votes_query(**changes: object) -> BinVotes:
@@ -28,8 +28,7 @@ def absurd_users(dimension: int) -> Users:
     usable = [[1e300, 1e300], [1e308, -1e308], [-1e300], [0.25, 0.3], [5e-324]]
     rows = [*usable, [0.1, np.nan], [np.nan], [np.nan, np.inf], []]
     values = np.repeat([x for row in rows for x in row], dimension).reshape(-1, dimension)
-    indptr = np.cumsum([0, *map(len, rows)])
-    return Users.from_samples(np.arange(len(rows)), indptr, values, unusable=True)
+    return sampled([len(row) for row in rows], values)
 
 
 FUNCTIONALS = [Coordinates(1), Coordinates(3), Rotated(3, 1.0, 5, clip=0.5)]

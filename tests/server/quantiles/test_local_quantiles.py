@@ -17,8 +17,7 @@ from clients.quantiles.queries import RankCells
 from fedhist.protocols import LocalQuantiles
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from tests.running import one_sample, p_value, sampled
-from tests.server.quantiles.test_quantiles import one_each
+from tests.running import one_each, one_sample, p_value, sampled
 
 QUARTILES = (0.25, 0.5, 0.75)
 

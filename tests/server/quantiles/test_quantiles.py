@@ -25,7 +25,7 @@ from server.quantiles.quantiles import (
     fitted_bins,
     quantile_bins,
 )
-from tests.running import Recorder, sampled
+from tests.running import Recorder, one_each
 
 LEVELS = (0.02, 0.3, 0.5, 0.9)
 REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
@@ -65,10 +65,6 @@ def protocol(adjacency: str = REPLACE, **more: Any) -> Quantiles:
         "kind": "em",
     }
     return Quantiles(**(given | {"n_bins": 3, "adjacency": adjacency} | more))
-
-
-def one_each(*records: list[float]) -> fh.Users:
-    return sampled([len(r) for r in records], [x for r in records for x in r])
 
 
 def rows(query: BinShares, *records: list[float]) -> fh.Array:
