@@ -17,7 +17,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.keys import Keys
 from server.session.session import Session
-from simulations.contract.law import EVERYBODY, Whom, demand, law, passes_over, refused
+from simulations.contract.law import EVERYBODY, Whom, demand, law, refused
 from simulations.contract.subject import Subject, inner, noise
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
@@ -58,24 +58,13 @@ def claims_what_it_guarantees(subject: Subject) -> None:
 
 @law(EVERYBODY, once=True)
 def refuses_a_bad_epsilon(subject: Subject) -> None:
-    """0, negative and not a number: a ValueError that names epsilon and the value."""
-    if "epsilon" not in subject.fields:
-        passes_over("It has no field epsilon.")
-    for bad in (0.0, -1.0, math.nan, -math.inf):
-        words = ("epsilon", "nan" if math.isnan(bad) else f"{bad:g}")
-        with refused(ValueError, f"epsilon = {bad}", *words):
-            subject.replaced(epsilon=bad)
-
-
-@law(EVERYBODY, once=True)
-def a_question_refuses_a_bad_epsilon(subject: Subject) -> None:
-    """A question that says epsilon says it to nodes: 0, negative and not a number are refused."""
-    for query, _ in subject.queries:
-        asked: Any = inner(query)
-        if "epsilon" in {f.name for f in dataclasses.fields(asked) if f.init}:
-            for bad in (0.0, -1.0, math.nan):
-                with refused(ValueError, f"{query.wire_name} with epsilon = {bad}", "epsilon"):
-                    dataclasses.replace(asked, epsilon=bad)
+    """0, negative and not a number: a ValueError that names epsilon, of protocol and questions."""
+    made: list[Any] = [subject.protocol, *(inner(query) for query, _ in subject.queries)]
+    for one in made:
+        for bad in (0.0, -1.0, math.nan, -math.inf) if "epsilon" in values_of(one) else ():
+            told = f"{type(one).__name__} with epsilon = {bad}"
+            with refused(ValueError, told, "epsilon", "nan" if math.isnan(bad) else f"{bad:g}"):
+                dataclasses.replace(one, epsilon=bad)
 
 
 @law(EVERYBODY, once=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clients.answers import fold_node
-from fedhist.base.errors import FedhistError, MissingReplies
+from fedhist.base.errors import MissingReplies
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.query import Summary
@@ -248,14 +248,3 @@ def noise_is_what_more_shares_than_needed_make(subject: Subject) -> None:
     low = (1 - noise) * least.expected
     high = (1 + noise) * (who.parties / who.honest) ** power * least.expected
     demand(low <= more.expected <= high, f"{more.expected:g} is not in [{low:g}, {high:g}].")
-
-
-@law(NODES_ADD_NOISE, once=True)
-def as_many_nodes_are_asked_as_there_are_parties(subject: Subject) -> None:
-    """A run on another number of nodes is refused, in words."""
-    parties, users = subject.nodes, subject.users
-    with refused(ValueError, "A run on 3 nodes", f"has {parties} parties", "nodes = 3"):
-        execute(subject.protocol, users, Options(seed=1, nodes=3))
-    session = Session(subject.protocol, nothing)
-    with refused(FedhistError, "A question to 3 nodes", f"for {parties} parties", "3 nodes"):
-        session.run(InlinePopulation(users.split(3), 1).ask)
