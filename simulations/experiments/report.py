@@ -23,7 +23,7 @@ from simulations.experiments.experiment import (
 )
 from simulations.reporting.files import check_folder
 from simulations.reporting.numbers import number
-from simulations.reporting.pictures import COLOURS, letters_across
+from simulations.reporting.pictures import COLOURS, letters_across, logarithmic
 from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, numeric
 
@@ -172,7 +172,8 @@ def draw_on(figure: Figure, result: Findings) -> None:
         for c in own:
             line = _draw_curve(axes, c, labels.index(c.label), c.drawn(what.log))
             handles |= {c.label: line} if line else {}
-        _scale(axes, next((c.log for c in own if c.log is not None), what.log))
+        for letter in next((c.log for c in own if c.log is not None), what.log):
+            logarithmic(axes, letter)
         axes.set_title(textwrap.fill(panel, min(64, letters // columns)), loc="left")
         axes.set_xlabel(next((c.x_label for c in own if c.x_label), what.x))
         axes.set_ylabel(next((c.y_label for c in own if c.y_label), what.y))
@@ -203,22 +204,6 @@ def _draw_curve(axes: Any, c: Any, k: int, shown: Any) -> Any:
         color=COLOURS[k % len(COLOURS)], marker=marker or None, linestyle=line, markersize=4,
         lw=1.3, capsize=2,
     )  # fmt: skip
-
-
-def _scale(axes: Any, log: str) -> None:
-    """Make axes logarithmic, with more ticks where there are too few powers of ten to read it."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-
-    for letter in log:
-        getattr(axes, f"set_{letter}scale")("log")
-        axis = getattr(axes, f"{letter}axis")
-        low, high = axis.get_view_interval()
-        if (ratio := high / max(low, 1e-300)) < 1e4:
-            thin = (1.0, 2.0, 5.0) if ratio < 500 else (1.0, 3.0)
-            steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 5 else thin
-            axis.set_major_locator(MaxNLocator(5) if ratio < 2 else LogLocator(subs=steps))
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(NullFormatter())
 
 
 # -- all of them -----------------------------------------------------------------------------------

@@ -60,6 +60,21 @@ def shades(colour: str, n: int) -> list[str]:
     return out
 
 
+def logarithmic(axes: Any, letter: str) -> None:
+    """Make an axis logarithmic, with labels that are plain numbers; the fewer powers, the more."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    getattr(axes, f"set_{letter}scale")("log")
+    axis = getattr(axes, f"{letter}axis")
+    low, high = axis.get_view_interval()
+    ratio = high / max(low, 1e-300)
+    few = (1.0, 2.0, 5.0) if ratio < 100 else (1.0, 3.0) if ratio < 1e3 else (1.0,)
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 5 else few
+    axis.set_major_locator(MaxNLocator(5) if ratio < 2 else LogLocator(subs=steps, numticks=12))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
 def letters_across(width: float) -> int:
     """Return how many letters of a title a figure of so many inches has room for.
 

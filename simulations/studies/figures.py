@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.base.text import visible
 from simulations.reporting.numbers import clipped, fixed, number, short, shown
-from simulations.reporting.pictures import GREY, shades, trust_look, wrapped
+from simulations.reporting.pictures import GREY, logarithmic, shades, trust_look, wrapped
 from simulations.studies.losses import relative, unit_of
 from simulations.studies.summary import LEVEL, Line
 from simulations.studies.tables import in_setting, missing_in_words
@@ -71,7 +71,7 @@ def _draw_ranking(about: About, lines: Sequence[Line], figure: Figure) -> None:
     low, high = _limits(lines)
     panel.set_xlim(low, high)
     if low > 0:
-        _log(panel, "x")
+        logarithmic(panel, "x")
     for y, line in enumerate(lines):
         if line.mean is None:
             at: Any = {"va": "center", "transform": panel.get_yaxis_transform()}
@@ -127,20 +127,6 @@ def _error_label(about: About, lines: Sequence[Line], share: bool = False) -> st
     return f"{unit}; NOT PRIVATE\nmean of {runs} runs, {LEVEL:.0%} interval"
 
 
-def _log(panel: Any, letter: str) -> None:
-    """Make an axis logarithmic, with labels that are plain numbers."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    getattr(panel, f"set_{letter}scale")("log")
-    axis = getattr(panel, f"{letter}axis")
-    low, high = axis.get_view_interval()
-    ratio = high / max(low, 1e-300)
-    steps = (1.0, 2.0, 5.0) if ratio < 100 else (1.0, 3.0) if ratio < 1e3 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=steps, numticks=12))
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_locator(NullLocator())
-
-
 def _list_marks(figure: Any, panels: Sequence[Any]) -> None:
     """List every kind of mark once, below the panels."""
     marks: dict[str, Any] = {}
@@ -169,7 +155,7 @@ def _draw_levels(about: About, lines: Sequence[Line], figure: Figure) -> None:
     low, high = _limits(lines)
     panel.set_ylim(low, 1.6 * high)  # for what is written above the marks
     if low > 0:
-        _log(panel, "y")
+        logarithmic(panel, "y")
     panel.set_xlim(-0.5, len(levels) - 0.5)
     least, best = next((x.mean for x in lines if x.rank == 1), None), []
     for x, level in enumerate(levels):
@@ -255,7 +241,7 @@ def _draw_curves(
     means = [m for line in lines if (m := _of(line, line.mean, share)) is not None]
     for panel in grid[: len(parts)]:
         if min(means, default=0.0) > 0:
-            _log(panel, "y")
+            logarithmic(panel, "y")
         _mark_values(panel, values)
         panel.grid(color="#eeeeee", lw=0.6, zorder=0)
     for i, panel in enumerate(grid[: len(parts)]):
@@ -354,8 +340,8 @@ def draw_decision(
     axes.set_ylim(*_decided_limits(q, findings))
     if not users:
         axes.set_xlim(0.02, 80)
-    _log(axes, "x")
-    _log(axes, "y")
+    logarithmic(axes, "x")
+    logarithmic(axes, "y")
     marks = list[tuple[float, float]]()
     for f, line in zip(findings, STYLES, strict=False):
         _draw_answer(axes, f, _answer(q, m, f), marks, "" if users else line)
