@@ -45,7 +45,6 @@ def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
         inside, outside = t * math.comb(k, w), (WORD_VALUES - t) * math.comb(k, w - 1)
         rows = [[inside if x in s else outside for s in held] for x in range(k + 1)]
     else:
-        assert isinstance(channel, SymbolOracle)
         rows = channel.layers.weights(sets_of(channel)).tolist()
         counts = np.eye(channel.size, dtype=np.int64)
     return [rows[-1], *rows[:-1]], counts

@@ -169,12 +169,12 @@ def test_frames_that_hold_no_users_are_refused() -> None:
 
 def test_other_functions_name_their_arguments() -> None:
     wrong: list[tuple[Any, str]] = [
-        (lambda: fh.show(3), "folder.* 3"),  # type: ignore[arg-type]
+        (lambda: fh.show(3), "folder.* 3"),
         (lambda: fh.compare(data=USERS, axes="epsilon"), "axes"),
-        (lambda: fh.audit(5), "protocol.* int"),  # type: ignore[arg-type]
-        (lambda: fh.audit("mean", effort="x"), "'x'"),  # type: ignore[arg-type]
-        (lambda: fh.audit("mean", inputs=3), "inputs"),  # type: ignore[arg-type]
-        (lambda: fh.audit("mean", plugins=[3]), "plugins"),  # type: ignore[list-item]
+        (lambda: fh.audit(5), "protocol.* int"),
+        (lambda: fh.audit("mean", effort="x"), "'x'"),
+        (lambda: fh.audit("mean", inputs=3), "inputs"),
+        (lambda: fh.audit("mean", plugins=[3]), "plugins"),
     ]
     for call, named in wrong:
         with pytest.raises(TypeError, match=named):

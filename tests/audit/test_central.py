@@ -246,7 +246,6 @@ def test_every_flaw_is_proved(flaw: str, event: str) -> None:
     result = judged(Released(flaw=flaw), replace(SOME, records=({}, {"0": 1, "3": 1})))
     assert result.violated, result
     witness = result.witness
-    assert witness is not None
     assert event in witness.event
     assert witness.hits[0] > witness.hits[1]
     assert "; user " in witness.inputs[0]
@@ -258,7 +257,6 @@ def test_given_records_are_compared() -> None:
     assert same.certified == 0  # item 0 is what is counted
     result = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))
     assert result.violated
-    assert result.witness is not None
     assert {w.split(": ", 1)[1] for w in result.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
 
 
@@ -266,7 +264,7 @@ def test_a_run_that_its_own_ledger_stops_is_reported_once() -> None:
     """Where it is a neighbour's run; the bank has the example's own."""
     result = [f for f in audit_protocol(Released(flaw="spends twice at 11"), SOME) if f.violated]
     assert [f.kind for f in result] == ["structural"]
-    assert "ledger stops it" in result[0].witness.event  # type: ignore[union-attr]
+    assert "ledger stops it" in result[0].witness.event
 
 
 def test_local_protocols_are_left_to_the_other_auditors() -> None:

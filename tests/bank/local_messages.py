@@ -81,4 +81,4 @@ class UnknownStatus(LocalBank):
 
     def rounds(self, server: fh.Curator) -> fh.Script:
         yield Padded(self.epsilon)
-        return fh.Estimate("garbage", reason="the sampler ended in its garbage bucket")  # type: ignore[arg-type]
+        return fh.Estimate("garbage", reason="the sampler ended in its garbage bucket")

@@ -131,6 +131,6 @@ def test_a_kernel_without_a_folder_for_its_cache_is_compiled(
     scope: dict[str, object] = {}
     exec("def add(x, y):\n    return x + y", scope)
     compiled._warn_once.cache_clear()
-    first, second = (compiled.kernel()(scope["add"]) for _ in range(2))  # type: ignore[arg-type]
+    first, second = (compiled.kernel()(scope["add"]) for _ in range(2))
     assert first(1, 2) == second(1, 2) == 3
     assert capsys.readouterr().err.count("NUMBA_CACHE_DIR") == 1

@@ -48,7 +48,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_beside_it(
 
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(OSError, match="disk full"):
-        write(target, b"after")  # type: ignore[operator]
+        write(target, b"after")
     assert [f.name for f in tmp_path.iterdir()] == ["file"]
     assert target.read_bytes() == b"before"
 
@@ -71,7 +71,7 @@ def test_the_file_and_then_its_folder_are_forced_to_disk(
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "replace", replacing)
-    write(tmp_path / "file", b"x")  # type: ignore[operator]
+    write(tmp_path / "file", b"x")
     assert steps == ["data", "name", "folder"]
 
 

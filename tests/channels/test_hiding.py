@@ -50,7 +50,6 @@ def test_distances_of_oracles_against_all_pairs(kind: str, k: int, epsilon: floa
 def test_distances_of_bits_against_all_pairs(ones: int) -> None:
     channel = UnaryChannel(1.5, ones=ones)
     law = unary_law(channel, 7)
-    assert law is not None
     known = hiding_of(channel).distances
     for t in distances(law):
         assert min(abs(t / x - 1) for x in known) < 1e-12

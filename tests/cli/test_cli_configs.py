@@ -34,7 +34,6 @@ def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
         assert population_spec(config).kind == config.population["kind"]
     else:
         prepared = prepare(config)
-        assert prepared.plan is not None
         assert prepared.not_private == ()
         assert prepared.config.run.nodes <= len(prepared.plan.users)
 

@@ -224,13 +224,13 @@ def test_results_that_find_no_space_go_to_a_temporary_folder(
     def full_here(*arguments: object, **more: object) -> None:
         if "spare" not in str(arguments[3]):
             raise FULL
-        draw(*arguments, **more)  # type: ignore[arg-type]
+        draw(*arguments, **more)
 
     monkeypatch.setattr(results, "draw_estimate", full_here)
     answer = run("--out", "out", "--ledger", "book.json")
     assert answer.status == 1
     assert not Path("out").exists()
-    folder = Path(re.search(r"the results are in (\S+)", answer.err)[1])  # type: ignore[index]
+    folder = Path(re.search(r"the results are in (\S+)", answer.err)[1])
     assert (folder / "estimate.csv").is_file()
     assert (folder / "figure.png").is_file()
     assert json.loads(Path("book.json").read_text())["spendings"][0]["state"] == "spent"

@@ -149,8 +149,6 @@ def test_local_releases_go_to_disjoint_cohorts_where_that_is_better() -> None:
     planned = plan(LOCAL, protocol_delta=0.0)
     mean, drinks = planned.parts
     assert "disjoint cohorts" in planned.how_local
-    assert mean.cohort is not None
-    assert drinks.cohort is not None
     assert mean.cohort.disjoint(drinks.cohort)
     assert len(mean.users) + len(drinks.users) == N + 1
     assert [p.protocol.guarantee.epsilon for p in planned.parts] == [2.0, 2.0]

@@ -71,11 +71,9 @@ def test_tolerances_are_read_as_written() -> None:
     assert (c.low, c.high, c.cause) == (1.5, 2.5, "known")
     assert (d.low, d.high, d.paper) == (3.0, math.inf, None)
     check = request.judge("a", "c", 2.6, 0.1)
-    assert check is not None
     assert (check.verdict, check.cause, check.stderr) == ("FAIL", "known", 0.1)
     assert request.judge("a", "e", 1.0) is None
     other = request.judge("b", "c", 2.0)  # of every setting that has no row of its own before it
-    assert other is not None
     assert (other.setting, other.verdict, other.claim) == ("b", "FAIL", "small")
 
 
@@ -217,7 +215,7 @@ def test_the_printed_rule_minimizes_the_printed_objective(users: fh.Users) -> No
     s = setting(users)
     task = replace(s.protocol(bounded.OUTPUT_FIXED).task, mass=30.0, c_max=50.0, epsilon=4.0)
     server = Recorder()
-    clip = drive(printed_output(task, server), users)[0].clip  # type: ignore[arg-type]
+    clip = drive(printed_output(task, server), users)[0].clip
     l1, l2, radius, n = s.index.l1, s.index.l2, task.radius, len(users)
     strength = n * 2 * radius * math.sqrt(2) / (50.0 * math.sqrt(n * 4.0))
     slope = np.minimum(np.divide(l1, l2, out=np.zeros_like(l1), where=l2 > 0), radius)

@@ -82,7 +82,6 @@ def test_users_of_sco_are_the_condition_solved(few: bool, epsilon: float, spread
 
     solved = math.exp(brentq(missing, -30, 40))
     stated = sco_users(p, few)
-    assert stated is not None
     stated -= 1 / epsilon if few else 0.0
     assert solved <= stated * (1 + 1e-9)
     assert stated <= 2 * solved

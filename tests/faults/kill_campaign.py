@@ -64,7 +64,7 @@ class Case:
     def protocol(self) -> fh.Protocol:
         example = protocol_class(self.name).example()
         changes = SECURE.get(self.name, {}) if self.grade == "secure" else {}
-        return dataclasses.replace(example, **changes)  # type: ignore[type-var]
+        return dataclasses.replace(example, **changes)
 
     @cached_property
     def users(self) -> fh.Users:
@@ -172,8 +172,8 @@ class Points:
             self.reach("after an exact copy is deleted")
 
         module.write_private = chained_log.write_private = writing
-        os.replace = renaming  # type: ignore[assignment]
-        Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
+        os.replace = renaming
+        Journal.release, Journal.drop_exact = releasing, dropping
 
     def ask(self, make: Make) -> Make:
         def made(journal: Journal) -> Ask:

@@ -44,9 +44,8 @@ def test_nodes_misbehave_alike_wherever_their_users_are_added_up(kind: str, fold
     there = strategy.session.estimate
     options = Options(seed=SEED, nodes=20, adversaries=(table,), min_replies=1, fold=not fold)
     here = execute(PROTOCOL, USERS, options)
-    assert there is not None
     assert there.public == here.estimate.public
-    assert np.array_equal(there.value, here.estimate.value)  # type: ignore[arg-type]
+    assert np.array_equal(there.value, here.estimate.value)
     assert dict(grid.injected) == here.adversaries["injected"]
     assert dict(grid.injected) == ({kind: 80} if table.poisons else {f"{kind} (node)": 8})
     said = {k: n for r in strategy.rounds for k, n in r.items() if k.startswith("dropped")}
@@ -81,6 +80,6 @@ def test_users_misbehave_on_ray_as_they_do_inline() -> None:
     assert there.estimate.status == here.estimate.status
     assert there.estimate.reason == here.estimate.reason
     assert there.estimate.warnings == here.estimate.warnings
-    assert np.array_equal(there.estimate.value, here.estimate.value, equal_nan=True)  # type: ignore[arg-type]
+    assert np.array_equal(there.estimate.value, here.estimate.value, equal_nan=True)
     assert there.adversaries == here.adversaries
     assert there.adversaries["injected"]["malformed"] == 80

@@ -57,8 +57,8 @@ def test_a_poisoner_gains_its_clip_and_no_more() -> None:
     users = shoppers()
     table = Adversary("output-poisoning", 0.2, target="c")
     result = hostile((HISTOGRAM, users), table).estimate.value
-    expected = honest(HISTOGRAM, left(users, table)).value + np.array([0.0, 0.0, 40 * 4.0])  # type: ignore[operator]
-    assert np.array_equal(result, expected)  # type: ignore[arg-type]
+    expected = honest(HISTOGRAM, left(users, table)).value + np.array([0.0, 0.0, 40 * 4.0])
+    assert np.array_equal(result, expected)
 
 
 def test_maximal_gain_of_a_vote() -> None:

@@ -85,12 +85,12 @@ def work_of(protocol: fh.Protocol, users: fh.Users, monkeypatch: pytest.MonkeyPa
     count, point = BallSampler._count, BallSampler._point
 
     def counting(self: BallSampler, points: object, owner: object, *more: object) -> object:
-        work.append(len(owner))  # type: ignore[arg-type]
-        return count(self, points, owner, *more)  # type: ignore[arg-type]
+        work.append(len(owner))
+        return count(self, points, owner, *more)
 
     def pointing(self: BallSampler, *arguments: object) -> object:
         work.append(0)
-        return point(self, *arguments)  # type: ignore[arg-type]
+        return point(self, *arguments)
 
     monkeypatch.setattr(BallSampler, "_count", counting)
     monkeypatch.setattr(BallSampler, "_point", pointing)

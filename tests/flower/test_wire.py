@@ -379,7 +379,7 @@ def test_what_is_no_message_of_ours() -> None:
     ):
         for decode in (decode_question, decode_answer):
             with pytest.raises(fh.WireError):
-                decode(record)  # type: ignore[arg-type]
+                decode(record)
 
 
 def test_a_report_names_each_user_once() -> None:

@@ -70,11 +70,10 @@ def test_a_second_pass_where_the_truth_asks_for_one() -> None:
 def test_a_run_measures_its_users_as_they_answer(more: dict[str, object]) -> None:
     Walked.made = 0
     protocol, users = BoundedHistogram.example(), Walked(USERS, 7)
-    outcome = execute(protocol, users, Options(seed=1, beside=total, **more))  # type: ignore[arg-type]
-    assert outcome.measured is not None
+    outcome = execute(protocol, users, Options(seed=1, beside=total, **more))
     assert np.array_equal(outcome.measured.sums["count"], total(USERS).sums["count"])
     assert outcome.seconds.keys() == {"run", "measure"}
-    plain = execute(protocol, users, Options(seed=1, **more))  # type: ignore[arg-type]
+    plain = execute(protocol, users, Options(seed=1, **more))
     assert (plain.measured, plain.seconds.keys()) == (None, {"run"})
     assert np.array_equal(np.asarray(plain.estimate.value), np.asarray(outcome.estimate.value))
     blocks = sum(-(-len(n) // 7) for n in users.split(int(str(more.get("nodes", 1)))))

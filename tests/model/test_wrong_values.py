@@ -48,7 +48,7 @@ def test_queries_and_parts_of_numpy_scalars_travel() -> None:
 class Many(BoundedHistogram):
     """Annotations as plugins have them, and one that no isinstance can take."""
 
-    norm: Literal[1, 2] = 2  # type: ignore[assignment]
+    norm: Literal[1, 2] = 2
     pair: tuple[int, str] = (1, "a")
     shown: Shown | None = None
     words: InitVar[str] = "x"

@@ -12,7 +12,7 @@ from simulations.populations import population
 
 
 def by_name(users: object, names: list[str]) -> dict[str, list[list[float]]]:
-    ids, reals = users.ids.tolist(), users.reals  # type: ignore[attr-defined]
+    ids, reals = users.ids.tolist(), users.reals
     places = [ids.index(u) for u in user_ids(Keys.of(names)).tolist()]
     assert len(places) == len(ids)
     return {

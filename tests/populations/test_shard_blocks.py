@@ -135,7 +135,7 @@ def test_a_slice_is_small_and_reads_what_it_needs(data: Path, read: list[int]) -
     assert stated == [len(plan(data, "items40", **m).users) for m in MOST]
     some = plan(data, "items40", max_users=10).users
     assert len(some) == 10
-    assert len(some.files) < 5  # type: ignore[attr-defined]
+    assert len(some.files) < 5
 
 
 @pytest.fixture

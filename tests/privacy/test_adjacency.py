@@ -261,5 +261,4 @@ def test_approximate_zcdp_is_made_epsilon_delta_first() -> None:
 def test_charges_know_how_far_a_user_moves_them(cls: type[fh.Protocol]) -> None:
     """Else a cost under another adjacency is that of two steps; the contract holds the moves."""
     ledger = result(cls.example(), cls.example_users()).ledger
-    assert ledger is not None
     assert [e.moves for e in ledger.entries if e.moves is None] == []

@@ -56,7 +56,7 @@ def test_html_escapes_and_says_what_is_not_private() -> None:
 
 def test_a_figure_has_the_width_that_is_asked() -> None:
     assert Drawn().figure().get_size_inches().tolist() == [7.0, 7.0 * 0.62]
-    assert Drawn().figure()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert Drawn().figure()._repr_png_().startswith(b"\x89PNG")
     assert Drawn().figure("column").get_size_inches()[0] == 3.4
     with pytest.raises(ValueError, match="'wide'"):
         Drawn().figure("wide")

@@ -23,7 +23,6 @@ from fedhist.base.arrays import Array
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.masked_wire import decode_told, vector_of
 from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
-from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import array_from_json, query_digest
 from server.intake import Intake
 from server.noise import noise_source
@@ -142,7 +141,6 @@ def start(
 def expected(protocol: Any, nodes: Sequence[Users], present: Iterable[int]) -> Array:
     """Sum what the given nodes send for the first query, without masks: the slow way."""
     query = Session(protocol, noise_source("simulated", SEED, protocol)).query
-    assert isinstance(query, Aggregated)
     digest = query_digest(query, 0)
     bits = query.share.bits
     words = [vector_of(query, fold_node(query, nodes[i], SEED, digest, i)) for i in present]
@@ -152,13 +150,11 @@ def expected(protocol: Any, nodes: Sequence[Users], present: Iterable[int]) -> A
 
 def total_of(session: Session) -> Array:
     summary = session.journal.summary(0)
-    assert summary is not None
     return np.concatenate([summary.sums[name].ravel() for name in sorted(summary.sums)])
 
 
 def flipped(record: RecordDict, field: str | None = None) -> RecordDict:
     arrays, head = record[ARRAYS], dict(record[HEAD])
-    assert isinstance(arrays, ArrayRecord)
     names = [n for n in arrays if n.startswith("secagg/")]
     chosen = [n for n in names if field is None or n.endswith(field)]
     packed = ArrayRecord({k: v for k, v in arrays.items()})

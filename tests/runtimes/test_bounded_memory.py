@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fedhist.model.evaluation import first_pass, measured
-from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.scale import GROWTH, PROTOCOLS, Case, run_apart
 from simulations.populations.synthetic import Made, Synthetic
@@ -53,7 +52,6 @@ def test_a_plan_whose_load_raises_is_run_evaluated_and_written(
 
 def peak_of(kind: str, n_users: int, **options: Any) -> int:
     made = prepared(kind, n_users)
-    assert made.plan is not None
     users, protocol = made.plan.users, made.protocol
     tracemalloc.start()
     try:
@@ -70,8 +68,7 @@ def test_peak_memory_is_that_of_a_block(kind: str) -> None:
     more: dict[str, Any] = {"nodes": 3} if kind == "zipf" else {}
     peak_of(kind, BLOCK, **more)  # what is looked up and compiled once
     few, many = (peak_of(kind, n, **more) for n in (3 * BLOCK, 9 * BLOCK))
-    block = next(prepared(kind, 3 * BLOCK).plan.users.blocks())  # type: ignore[union-attr]
-    assert isinstance(block, Users)
+    block = next(prepared(kind, 3 * BLOCK).plan.users.blocks())
     assert many - few < 0.2 * (block.nbytes + block.ids.nbytes)
 
 

@@ -39,7 +39,6 @@ def test_same_sum_under_masks_as_inline_without(tmp_path: Path) -> None:
         done = link.run(APP, told, nodes=10)
     assert done.status == "finished:completed", done.log
     prepared = prepare(load_config(config))
-    assert prepared.plan is not None
     options = prepared.config.run.options(runtime="inline")
     here = execute(prepared.protocol, prepared.plan.users, options)
     assert here.estimate.value is not None

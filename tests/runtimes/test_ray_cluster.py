@@ -78,7 +78,6 @@ def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Use
         session, _ = open_session(protocol, options)
         started = time.monotonic()
         SessionStrategy(session, grid.n_nodes).start(grid, ArrayRecord(), timeout=300)
-        assert session.estimate is not None
         assert np.array_equal(session.estimate.value, wanted.value)
         return time.monotonic() - started
 

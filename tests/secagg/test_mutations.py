@@ -74,7 +74,7 @@ def test_a_bit_turns_over(kind: str, field: str) -> None:
         yield from take(*args)
         reasons.update({i: r for i, r in play.server.refused.items() if r != "no answer"})
 
-    play.server._usable = usable  # type: ignore[method-assign]
+    play.server._usable = usable
     told = outcome(play)
     present = [0, 2, 3, 4, 5] if not kind.startswith("unmask") else [0, 1, 2, 3, 4, 5]
     assert f"present: {present}" in told
@@ -135,6 +135,6 @@ def test_a_change_with_its_check_value_mended(kind: str, field: str, at: int) ->
         failed.extend(play.server.refused.values())
         return close(name, usable)
 
-    play.server._close = closing  # type: ignore[method-assign]
+    play.server._close = closing
     told = outcome(play)
     assert RESEALED[kind, field, at] in told + " ".join(failed)

@@ -73,7 +73,7 @@ def test_a_file_that_changes_under_a_study(tmp_path: Path) -> None:
 def test_a_record_says_what_a_run_says() -> None:
     one = cell(run={"nodes": 3})
     loaded = Zipf(**{k: v for k, v in ZIPF.items() if k != "kind"}).load()
-    protocol = protocol_class("bounded-histogram")(loaded.domain, 1.0, 5.0, delta=1e-6)  # type: ignore[call-arg]
+    protocol = protocol_class("bounded-histogram")(loaded.domain, 1.0, 5.0, delta=1e-6)
     outcome = execute(protocol, loaded.users, Options(seed=1, nodes=3))
     loss = protocol.loss_of(outcome.estimate, loaded.users)
     record = run_cell(one)

@@ -50,7 +50,6 @@ def test_laplace_noise_takes_the_epsilon_of_its_closed_form() -> None:
     result = decide(question(*asked))
     (f,) = result.findings
     assert epsilon_of(result) == pytest.approx(2 * D / (0.02 * N), rel=0.1)
-    assert f.trial is not None
     assert f.trial.met(0.02)
     assert f.trial.expected == pytest.approx(0.96 * 0.02, rel=0.03)
     (theory,) = decide(question(*asked, "decide.theory=true")).findings
@@ -89,7 +88,7 @@ def test_it_ends_with_something_to_run(tmp_path: Path) -> None:
     for f in result.findings:
         assert f.x is not None
         best = result.best(f.level)
-        assert best.guarantee.epsilon == f.x  # type: ignore[attr-defined]
+        assert best.guarantee.epsilon == f.x
         prepared = prepare(load_config(tmp_path / f"d/run-{f.level.value}.toml"))
         assert prepared.protocol == best
     again = load_question(tmp_path / "d/study.toml")
@@ -167,7 +166,6 @@ def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.Monkey
     result = decide(question('decide.error="5%"', 'decide.trust="central"'))
     assert result.findings[0].status == "yes"
     trial = result.findings[0].trial
-    assert trial is not None
     assert trial.candidate.name == "bounded-histogram"
 
 

@@ -38,8 +38,6 @@ def test_no_word_of_the_template_is_left(folder: Path) -> None:
 def test_its_own_tests_pass(folder: Path) -> None:
     (path,) = folder.glob("test_*.py")
     spec = importlib.util.spec_from_file_location(f"{path.stem}_run", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     tests = [f for result, f in vars(module).items() if result.startswith("test_")]

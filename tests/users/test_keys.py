@@ -121,9 +121,9 @@ def test_what_no_keys_are() -> None:
     with pytest.raises(ValueError, match="distinct"):
         Keys.of(["a", "b", "a"])
     with pytest.raises(ValueError, match="int 3"):
-        Keys.of(["a", 3])  # type: ignore[list-item]
+        Keys.of(["a", 3])
     with pytest.raises(ValueError, match="None"):
-        Keys.of(["a", None])  # type: ignore[list-item]
+        Keys.of(["a", None])
     with pytest.raises(ValueError, match="valid text"):
         Keys.of(["\ud800"])
     with pytest.raises(ValueError, match="-1"):

@@ -62,7 +62,7 @@ def sample_reals(n: int = 20) -> fh.Users:
 
 @pytest.mark.parametrize("make", [sample_users, sample_reals])
 def test_views(make: object) -> None:
-    users = make()  # type: ignore[operator]
+    users = make()
     whole = _rows(users)
     ids = users.ids.tolist()
     assert _rows(users.slice(3, 9)) == {i: whole[i] for i in ids[3:9]}
@@ -114,7 +114,7 @@ def test_counts_above_32_bits() -> None:
 
 
 def build(ids: object, u: object, j: object, c: object) -> fh.Users:
-    return fh.Users.from_counts(ids, u, j, c, fh.Keys.of(["a", "b"]))  # type: ignore[arg-type]
+    return fh.Users.from_counts(ids, u, j, c, fh.Keys.of(["a", "b"]))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_bad_counts_are_named(arguments: tuple[object, ...], told: str) -> None:
 )
 def test_bad_samples_are_named(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(fh.PopulationError, match=message):
-        fh.Users.from_samples(*arguments, unusable=True)  # type: ignore[arg-type]
+        fh.Users.from_samples(*arguments, unusable=True)
 
 
 @pytest.mark.parametrize("records", [{"": {"tea": 1}}, {"a": {"": 1}}, {"": [0.5]}])
@@ -205,4 +205,4 @@ def test_nodes_share_no_user() -> None:
 @pytest.mark.parametrize("record", [{"tea": [3]}, np.ones((1, 2))])
 def test_a_number_that_is_a_list_is_refused(record: object) -> None:
     with pytest.raises(fh.PopulationError, match=r"must be (one row of )?numbers"):
-        fh.Users.from_records({"ann": record})  # type: ignore[dict-item]
+        fh.Users.from_records({"ann": record})

@@ -91,7 +91,7 @@ def attempt(name: str, terms: Terms, lost: dict[str, list[int]], signed: bool) -
         secret = {"r": fresh(16).hex(), "b": fresh(16).hex(), "enc_private": fresh(32).hex()}
         for of in ("r", "b"):
             drawn = draw(terms.plan.threshold - 1, fresh)
-            secret[f"coefficients_{of}"] = [element(x) for x in drawn]  # type: ignore[assignment]
+            secret[f"coefficients_{of}"] = [element(x) for x in drawn]
         owner = {"owner_private": owners[i].hex()} if signed else {}
         known.append(
             {"node": i, **secret, **owner, "values": values[i].tobytes().hex(), "users": 3 + i}
