@@ -33,7 +33,7 @@ from fedhist.privacy.noise_source import (
 
 
 class SimulatedNoise(NoiseSource):
-    """Seeded NumPy noise for draw number ``index`` (Philox keyed by both); None: system entropy.
+    """Seeded NumPy noise for draw number ``index``: Philox keyed by both.
 
     >>> one, again = SimulatedNoise(7, 0), SimulatedNoise(7, 0)
     >>> bool((one.discrete_laplace((3,), 2.0) == again.discrete_laplace((3,), 2.0)).all())
@@ -42,12 +42,9 @@ class SimulatedNoise(NoiseSource):
 
     grade: ClassVar[str] = "simulated"
 
-    def __init__(self, seed: int | None, index: int) -> None:
-        if seed is None:
-            bits = np.random.Philox()
-        else:
-            bits = np.random.Philox(key=digest64("fedhist.curator", seed) << 64 | index & MASK64)
-        self._rng = np.random.Generator(bits)
+    def __init__(self, seed: int, index: int) -> None:
+        key = digest64("fedhist.curator", seed) << 64 | index & MASK64
+        self._rng = np.random.Generator(np.random.Philox(key=key))
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
         return np.asarray(self._rng.laplace(0.0, checked_scale(scale), shape))

@@ -17,8 +17,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from clients.bounding.sampling import MOST_TOKENS
-from fedhist.base.checks import check_integer, check_within
-from fedhist.base.errors import nearest
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.text import warned
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
@@ -164,11 +163,7 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
             _ = self.asks(self._linear.query(self.task), 0)
 
     def _check_mechanism(self) -> None:
-        if self.mechanism not in self.mechanisms:
-            raise ValueError(
-                f"no mechanism {self.mechanism!r} in mode {self.mode!r}"
-                + nearest(self.mechanism, sorted(self.mechanisms))
-            )
+        check_choice("mechanism", self.mechanism, self.mechanisms)
         named = self.mechanisms[self.mechanism]
         if not (self.delta or named.pure):
             raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")

@@ -170,16 +170,11 @@ class MeanL2(FoldMean):
         return self.fold_plan(self.n_users / self.n_folds, self.half_range)
 
     @property
-    def fold_risk(self) -> float:
-        """Predicted squared l2 error by folds: d2 times the plan's risk."""
-        return self.n_folds * self.plan.risk
-
-    @property
     def feasible(self) -> bool:
         """Whether the estimate is expected to beat the centre of the ball, radius^2 at most."""
         if not self.uses_folds:
             return self.centred_plan.feasible
-        return self.plan.feasible and self.fold_risk <= self.radius**2
+        return self.plan.feasible and self.n_folds * self.plan.risk <= self.radius**2
 
     @property
     def max_rounds(self) -> int:

@@ -379,10 +379,9 @@ class Curator:
 
         return unpack_keyed(self._release(label, cost, draw))
 
-    def keys(self, part: Keyed, how: WeightedKeys, *, label: str = "keys") -> Keys:
+    def keys(self, part: Keyed, how: WeightedKeys) -> Keys:
         """Release which keys pass a threshold, at the cost that the mechanism states."""
-        packed = self._release(label, how.release, lambda n: how.draw(part, n))
-        return unpack_keyed(packed).keys
+        return unpack_keyed(self._release("keys", how.release, lambda n: how.draw(part, n))).keys
 
 
 # -- sizes of the noise ---------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_what_the_estimate_has_to_beat() -> None:
     for protocol in (by_folds(0.1, 50, 7, 64), by_folds(1.0, 64 * 60, 64, 100)):
         enough = replace(protocol, n_users=protocol._least_users())
         assert enough.feasible
-        assert enough.fold_risk <= 1.0
+        assert enough.n_folds * enough.plan.risk <= 1.0
     assert protocol.plan.feasible
     assert not protocol.feasible
 
