@@ -21,7 +21,6 @@ from server.densities.series import (
     shrink_by_decay,
 )
 from server.localize.choice import plan_univariate
-from simulations.populations.density_samples import TrigonometricDensity
 from tests.running import one_each
 
 BASES = ("cosine", "fourier")
@@ -133,12 +132,6 @@ def test_the_plan_weighs_variance_and_energy() -> None:
         at = plan_series(15_000, 1.0, 1.6, "cosine", 2.0, 9.0, 500, other)
         assert at.n_coefficients == other
         assert at.ise >= plan.ise
-
-
-def test_refusals() -> None:
-    for bad in ([], [math.nan], [[1.0]]):
-        with pytest.raises(ValueError, match="finite"):
-            TrigonometricDensity(np.array(bad))
 
 
 def test_projection_is_the_nearest_density() -> None:
