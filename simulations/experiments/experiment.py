@@ -375,6 +375,7 @@ PART_OF: Mapping[str, str] = {
     **dict.fromkeys(("figure5", "figure6"), "figure2"),
     **dict.fromkeys(("interval-error", "refusal-map"), "few-users-error"),
     "sparse-thresholding": "sparse-selection",
+    "density-error": "rate-tables",
 }
 """Experiments that stand in another one's file."""
 

@@ -57,32 +57,35 @@ def run(findings: Findings) -> None:
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """The paper's algorithm on one case: its choice of C, and what that costs.
+class Row:
+    """Everything that table and figure say of one case: the choice of C, and what that costs.
 
-    ``losses``: (repeats, K); ``probabilities``: (K,); ``runs``: (DRAWS,), losses of whole runs.
+    ``losses``: (repeats, K); ``probabilities``: (K,); ``runs``: (DRAWS,), losses of whole runs;
+    ``quantiles``: threshold and losses of each.
     """
 
+    case: Case
     task: BoundTask
     losses: Floats
     probabilities: Floats
     runs: Floats
+    quantiles: dict[str, tuple[int, Floats]]
 
     @classmethod
-    def of(
-        cls, case: Case, task: BoundTask, sampled: Sampled, rng: np.random.Generator
-    ) -> Algorithm:
-        """Evaluate the losses over the grid, and run choice, sampling and release."""
+    def of(cls, findings: Findings, case: Case) -> Row:
+        """Sample the users at all thresholds, and run choice, sampling and release."""
+        s, release = findings.settings, case.release
+        rng = np.random.default_rng(digest64("table1", findings.seed, case.name))
+        task = release.task(s.epsilon_choice, s.clip_max, s.clip_step)
+        levels = np.quantile(margins(case.users)[0], (0.5, 0.9), method="inverted_cdf")
+        clips: Counts = np.maximum(levels, 1).astype(np.int64)
+        every = np.unique(np.concatenate([task.grid, clips]))
+        sampled = Sampled.of(case.users, every, s.repeats, rng)
         grid, p = np.array(task.grid), choice_of(task, case.users)
-        chosen = rng.choice(grid, size=DRAWS, p=p)
-        losses = sampled.losses(case.release, grid)
-        return cls(task, losses, p, sampled.runs(case.release, chosen, rng))
-
-    @property
-    def best(self) -> tuple[int, Floats]:
-        """The best C of the grid, and its losses: (repeats,)."""
-        at = int(np.argmin(self.losses.mean(axis=0)))
-        return self.task.grid[at], self.losses[:, at]
+        runs = sampled.runs(release, rng.choice(grid, size=DRAWS, p=p), rng)
+        losses = sampled.losses(release, clips).T
+        quantiles = dict(zip((MEDIAN, Q90), zip(clips.tolist(), losses, strict=True), strict=True))
+        return cls(case, task, sampled.losses(release, grid), p, runs, quantiles)
 
     @property
     def expected(self) -> Floats:
@@ -94,53 +97,23 @@ class Algorithm:
         """Expected threshold."""
         return float(np.dot(self.task.grid, self.probabilities))
 
-    @property
-    def spread(self) -> str:
-        """Between which losses 95 % of the runs lie."""
-        return "{:.4f} to {:.4f}".format(*np.quantile(self.runs, SPREAD))
-
-
-@dataclass(frozen=True)
-class Row:
-    """Everything that table and figure say of one case.
-
-    ``quantiles``: threshold and losses of each.
-    """
-
-    case: Case
-    paper: Algorithm
-    quantiles: dict[str, tuple[int, Floats]]
-
-    @classmethod
-    def of(cls, findings: Findings, case: Case) -> Row:
-        """Sample the users at all thresholds and evaluate the algorithm."""
-        s, release = findings.settings, case.release
-        rng = np.random.default_rng(digest64("table1", findings.seed, case.name))
-        task = release.task(s.epsilon_choice, s.clip_max, s.clip_step)
-        levels = np.quantile(margins(case.users)[0], (0.5, 0.9), method="inverted_cdf")
-        clips: Counts = np.maximum(levels, 1).astype(np.int64)
-        every = np.unique(np.concatenate([task.grid, clips]))
-        sampled = Sampled.of(case.users, every, s.repeats, rng)
-        paper = Algorithm.of(case, task, sampled, rng)
-        losses = sampled.losses(release, clips).T
-        quantiles = dict(zip((MEDIAN, Q90), zip(clips.tolist(), losses, strict=True), strict=True))
-        return cls(case, paper, quantiles)
-
     def judge_table(self, findings: Findings) -> None:
         """Judge the paper's four numbers, and its claim."""
-        name, paper = self.case.name, self.paper
-        self._printed(findings, BEST, paper.best[1])
-        self._printed(findings, PRIVATE, paper.expected)
+        name, at = self.case.name, int(np.argmin(self.losses.mean(axis=0)))
+        self._printed(findings, BEST, self.losses[:, at])
+        self._printed(findings, PRIVATE, self.expected)
         for quantity, (_, losses) in self.quantiles.items():
             self._printed(findings, quantity, losses)
-        one, best = paper.expected.mean(), paper.best[1].mean()
+        one, best = self.expected.mean(), self.losses[:, at].mean()
         findings.show(name, f"{PRIVATE} / {BEST}", one / best)
         baseline = min(losses.mean() for _, losses in self.quantiles.values())
         findings.check(name, "private C* / better quantile", one / baseline)
         clips = ", ".join(f"{q} {c}" for q, (c, _) in self.quantiles.items())
+        low, high = np.quantile(self.runs, SPREAD)
         findings.note(
-            f"{name}: epsilon {self.case.epsilon:g}; best C {paper.best[0]}, private C* on average "
-            f"{paper.clip:.0f}, {clips}; 95 % of the runs with private C* lose {paper.spread}"
+            f"{name}: epsilon {self.case.epsilon:g}; best C {self.task.grid[at]}, private C* on "
+            f"average {self.clip:.0f}, {clips}; 95 % of the runs with private C* lose {low:.4f} to "
+            f"{high:.4f}"
         )
 
     def _printed(self, findings: Findings, quantity: str, losses: Floats) -> None:
@@ -154,13 +127,13 @@ class Row:
         cause = findings.settings.cause_as_printed if as_printed else check.cause
         findings.checks.append(replace(check, setting=name, cause=cause))
         if quantity == PRIVATE:
-            share = float((self.paper.runs <= (check.paper or 0.0)).mean())
+            share = float((self.runs <= (check.paper or 0.0)).mean())
             findings.check(name, ONE_RUN, share)
             findings.checks[-1] = replace(findings.checks[-1], cause=cause)
 
     def judge_bound(self, findings: Findings) -> None:
         """Judge V against the expected loss at every C, as Figure 3 shows them."""
-        ratio = self.bound / self.paper.losses.mean(axis=0)
+        ratio = self.bound / self.losses.mean(axis=0)
         room = self.case.epsilon + math.log(findings.settings.clip_max / (2 * self.case.delta))
         findings.check(self.case.name, "smallest V / loss", ratio.min())
         largest = float(ratio.max() / room)
@@ -172,15 +145,14 @@ class Row:
     def bound(self) -> Floats:
         """V, relative to all tokens, over the printed grid."""
         users = self.case.users
-        return np.asarray(scores_of(self.paper.task, users) / margins(users)[0].sum())
+        return np.asarray(scores_of(self.task, users) / margins(users)[0].sum())
 
     def draw(self, findings: Findings) -> None:
         """Draw loss and bound at every threshold of the grid, and where the choices fall."""
         panel = self.case.name
-        grid, losses = self.paper.task.grid, self.paper.losses.mean(axis=0)
+        grid, losses = self.task.grid, self.losses.mean(axis=0)
         findings.draw(panel, "expected loss", grid, losses, style="-")
-        expected = self.paper.expected.mean()
-        findings.draw(panel, "private C*", [self.paper.clip], expected, None, "D")
+        findings.draw(panel, "private C*", [self.clip], self.expected.mean(), None, "D")
         findings.draw(panel, "V (paper's bound)", grid, self.bound, style=":")
         for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
             findings.draw(panel, quantity, [c], x.mean(), marker=marker)
