@@ -13,11 +13,12 @@ import fedhist as fh
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.codec import query_digest
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
+from fedhist.users.batch import join
 from server.few_users.draws import BallSampler
 from simulations.audit.asked import asked_of
 from simulations.audit.inputs import space_of
+from simulations.audit.neighbours import shared_space
 from simulations.audit.published import BROKEN, STATUSES, Runs
-from tests.audit.changes import Changes
 
 load_builtin()
 
@@ -99,17 +100,26 @@ def work_of(protocol: fh.Protocol, users: fh.Users, monkeypatch: pytest.MonkeyPa
     return work
 
 
+def changed(name: str) -> Iterator[fh.Users]:
+    """Give the first of the example users each extreme record, or take it away where it may go."""
+    protocol, users, queries = asked(name)
+    users, space = shared_space(users, queries)
+    others, own = users.take(np.arange(1, len(users))), int(users.ids[0])
+    if protocol.guarantee.adjacency is fh.Adjacency.ADD_REMOVE_USER:
+        yield others
+    for record in space.extremes(np.random.default_rng(0)):
+        yield join([others, space.user(record, own)])
+
+
 @pytest.mark.parametrize("name", ["few-users-mean", "few-users-distribution"])
 def test_the_few_users_protocols_work_as_long_on_any_data(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rounds are executed: the same steps whether the first proposal is accepted or none is."""
-    protocol, users, queries = asked(name)
+    protocol, users, _ = asked(name)
     alike = users.take(np.zeros(len(users), dtype=np.int64))
     alike = fh.Users(users.ids, items=alike.items, samples=alike.samples)
-    tried = [users, alike]
-    changed = Changes.of(protocol, queries).populations()
-    tried += [p.users for p in changed[:6]]
+    tried = [users, alike, *islice(changed(name), 6)]
     steps = [work_of(protocol, one, monkeypatch) for one in tried]
     assert len(steps[0]) >= 4
     assert sum(steps[0]) > 100
@@ -119,10 +129,7 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
 @pytest.mark.parametrize("name", CENTRAL)
 def test_no_record_makes_a_run_refuse_or_break_off(name: str) -> None:
     """A refusal says nothing of the data, and an error, which nobody pays for, never happens."""
-    protocol, _, queries = asked(name)
-    ends = {
-        Runs(protocol, changed.users, 0).run(0).status
-        for changed in Changes.of(protocol, queries).populations()
-    }
+    protocol = asked(name)[0]
+    ends = {Runs(protocol, users, 0).run(0).status for users in changed(name)}
     assert BROKEN not in ends
     assert STATUSES.index("refused") not in ends
