@@ -12,14 +12,11 @@ import pytest
 import fedhist as fh
 import fedhist.flower
 import fedhist.protocols
-import fedhist.secagg
 import fedhist.testing
 from fedhist.model.registry import own_protocols, protocol_class
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {
-    p.__name__: p for p in (fh, fedhist.flower, fedhist.protocols, fedhist.secagg, fedhist.testing)
-}
+PACKAGES = {p.__name__: p for p in (fh, fedhist.flower, fedhist.protocols, fedhist.testing)}
 
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=list(PACKAGES))
