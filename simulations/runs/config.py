@@ -290,7 +290,11 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
     table = {k: v for k, v in config.protocol.items() if k != "name"}
     given = with_trust(cls, table, config.run.nodes or None)
     if config.population["kind"] == REMOTE:
-        check_remote(given)
+        if isinstance(given.get(FIELD), Shuffler | Shuffling):
+            raise ValueError(
+                "no shuffler stands between remote nodes and this server, which sees what each "
+                "node sends: shuffle trust is simulated only"
+            )
         plan = None
         resolved, notes = given, list[str]()
     else:
@@ -410,15 +414,6 @@ def unshuffled(cls: type[Protocol]) -> str:
         return "a shuffler takes reports that users have randomized, and its users send none"
     why = cls.unshuffled if issubclass(cls, Shuffles) else ""
     return why or "no report of its users is read alike, whoever sends it"
-
-
-def check_remote(given: Mapping[str, Any]) -> None:
-    """Raise ValueError if real nodes were asked on behalf of a shuffler."""
-    if isinstance(given.get(FIELD), Shuffler | Shuffling):
-        raise ValueError(
-            "no shuffler stands between remote nodes and this server, which sees what each node "
-            "sends: shuffle trust is simulated only"
-        )
 
 
 def check_trust(protocol: Protocol, word: Any) -> None:

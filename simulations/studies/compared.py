@@ -215,7 +215,7 @@ def _about(readies: Sequence[Ready]) -> dict[str, Any]:
         "target": c.target,
         "budget": {"epsilon": c.epsilon, "delta": c.delta, "adjacency": c.adjacency.value},
         "neighbours": c.adjacency.in_words,
-        "seeds": len(c.seeds),
+        "seeds": c.seeds,
         "loss": first.loss,
         "truth": first.truth.value,
         "levels": [t.value for t in c.levels],

@@ -98,9 +98,10 @@ class Ready:
     def cells_of(self, contender: Contender) -> tuple[Cell, ...]:
         """Return the cells of a row, one for each seed."""
         c = self.comparison
+        first = max(c.run.seed, 0)
         return tuple(
             replace(_cell(c, contender.table, contender.label, seed), adversary=c.adversary)
-            for seed in c.seeds
+            for seed in range(first, first + c.seeds)
         )
 
 

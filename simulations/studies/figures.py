@@ -50,7 +50,7 @@ def draw(about: About, lines: Sequence[Line], figure: Figure) -> None:
     """Draw the lines that have records, as high as they take."""
     lines = [line for line in lines if line.records]
     drawn = [line for line in lines if line.mean is not None]
-    numeric = [a for a in about["axes"] if all(_is_number(x.setting.get(a)) for x in drawn)]
+    numeric = [a for a in about["axes"] if all(type(x.setting[a]) in (int, float) for x in drawn)]
     finite = [x for x in drawn if all(math.isfinite(x.setting[a]) for a in numeric)]
     if numeric and finite:
         _draw_curves(about, finite, numeric, figure)
@@ -321,10 +321,6 @@ def _mark_values(panel: Any, values: Sequence[float]) -> None:
     panel.set_xticks(ticks, [shown(int(v)) if v == int(v) else f"{v:g}" for v in ticks])
     panel.xaxis.set_minor_locator(FixedLocator([v for v in values if v not in ticks]))
     panel.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # -- a decision ------------------------------------------------------------------------------------

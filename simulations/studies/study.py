@@ -10,7 +10,7 @@
   the same names. ``epsilon = inf`` makes an entry a reference without privacy;
 - ``epsilon``, ``delta``: the total budget of every protocol; ``adjacency``, "replace-user" unless
   told otherwise;
-- ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
+- ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...;
 - ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
   declare, or else of each protocol's own;
 - ``truth``: which statistic of the users errors are about where protocols estimate several:
@@ -73,6 +73,7 @@ from simulations.config.reading import (
     Settings,
     Table,
     Tables,
+    Whole,
     as_table,
     hints,
     one_of,
@@ -105,13 +106,6 @@ Setting = Mapping[str, Any]
 """Values by "table.key"."""
 
 
-def _usable(seeds: int | tuple[int, ...]) -> bool:
-    return seeds > 0 if isinstance(seeds, int) else min(seeds, default=-1) >= 0
-
-
-Seeds = Annotated[int | tuple[int, ...], Must("a positive number or a list of seeds", _usable)]
-
-
 @dataclass(frozen=True)
 class CompareTable(Settings):
     """The table [compare]; what its keys mean stands above."""
@@ -125,7 +119,7 @@ class CompareTable(Settings):
         Tables, Must("a list of tables with names", lambda rows: all("name" in r for r in rows))
     ] = ()
     without: tuple[str, ...] = ()
-    seeds: Seeds = 10
+    seeds: Whole = 10
     loss: Annotated[str, one_of(*NORMS)] | None = None
     truth: Annotated[str, one_of(*TRUTHS)] | None = None
     trust: Any = None
@@ -136,7 +130,7 @@ class SweepTable(Settings):
     """The table [sweep] without its axes; what its keys mean stands above."""
 
     table: ClassVar[str] = "sweep"
-    seeds: Seeds = 1
+    seeds: Whole = 1
     protocols: Annotated[Tables, Must("a list of tables", bool)] | None = None
 
 
@@ -155,7 +149,6 @@ class Comparison(CompareTable):
     name: str
     target: str
     loss: str
-    seeds: tuple[int, ...]
     run: RunTable
     common: Mapping[str, Any]
     population: Mapping[str, Any]
@@ -268,7 +261,6 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
     own = {
         "target": target,
         "loss": display_of(target).loss if table.loss is None else table.loss,
-        "seeds": seeds_of(table.seeds, max(base.run.seed, 0)),
     }
     return Comparison(
         **(vars(table) | own),
@@ -343,15 +335,6 @@ def labelled(entries: Sequence[Table]) -> list[tuple[str, Table]]:
     return out
 
 
-def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
-    """Return the seeds that a file asks for: so many from ``first`` on, or those of a list.
-
-    >>> seeds_of(3, 5), seeds_of((4, 9, 4), 5)
-    ((5, 6, 7), (4, 9))
-    """
-    return tuple(dict.fromkeys(range(first, first + given) if isinstance(given, int) else given))
-
-
 # -- grids -----------------------------------------------------------------------------------------
 
 
@@ -373,7 +356,7 @@ def _settings(given: Table) -> list[Setting]:
     for key, values in axes.items():
         _check_axis(key, values)
     seeds = given.get("seeds", 1)
-    several = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else 1
+    several = seeds if isinstance(seeds, int) else 1  # others are refused where they are read
     if (n := several * math.prod(map(len, axes.values()))) > MOST_CELLS:
         raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
     return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,30 +60,20 @@ class Line:
 
     def plan(self) -> dict[str, Any]:
         """Return what is known before anything is run, as plain data."""
-        return {
-            "label": self.label,
-            "protocol": self.protocol,
-            "setting": dict(self.setting),
-            "flags": list(self.flags),
-            "level": self.level,
-            "believed": None if self.believed is None else vars(self.believed),
-            "bounds": [vars(b) for b in self.bounds],
-            "keys": list(self.keys),
-        }
+        told = asdict(replace(self, records=(), rank=None))
+        return {k: v for k, v in told.items() if k not in ("records", "rank")}
 
     @classmethod
     def planned(cls, body: Mapping[str, Any]) -> Line:
         """Make it again of :meth:`plan`."""
+        told = {k: body[k] for k in ("label", "protocol", "setting", "level")}
         b = body["believed"]
         return cls(
-            body["label"],
-            body["protocol"],
-            tuple(body["keys"]),
-            body["setting"],
-            tuple(body["flags"]),
-            body["level"],
-            None if b is None else Premise(tuple(b["short"]), b["words"]),
-            tuple(LowerBound(**x) for x in body["bounds"]),
+            **told,
+            keys=tuple(body["keys"]),
+            flags=tuple(body["flags"]),
+            believed=None if b is None else Premise(tuple(b["short"]), b["words"]),
+            bounds=tuple(LowerBound(**x) for x in body["bounds"]),
         )
 
     def to_dict(self) -> dict[str, Any]:

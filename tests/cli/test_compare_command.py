@@ -59,7 +59,7 @@ def test_the_usual(asked: Any, tmp_path: Path) -> None:
     assert (result["workers"], result["address"], result["force"]) == (0, None, False)
     assert result["folder"] == tmp_path / "results" / "compare-small"
     ((_, comparison),) = result["study"].points
-    assert (comparison.epsilon, len(comparison.seeds)) == (1.0, 4)
+    assert (comparison.epsilon, comparison.seeds) == (1.0, 4)
 
 
 def test_where_it_runs(asked: Any) -> None:
@@ -76,7 +76,7 @@ def test_what_is_asked(asked: Any, tmp_path: Path) -> None:
     def comparison(*options: object) -> Any:
         return asked(*options)["study"].points[0][1]
 
-    assert len(comparison("--seeds", 2).seeds) == 2
+    assert comparison("--seeds", 2).seeds == 2
     assert comparison("--set", "compare.epsilon=2").epsilon == 2.0
     assert asked("--out", "here")["folder"] == tmp_path / "here"
     data = tmp_path / "d.csv"

@@ -161,7 +161,7 @@ def test_one_file_for_several_commands(tmp_path: Path) -> None:
     ((_, result),) = load_study(path).points
     assert (result.target, result.epsilon, result.delta) == ("histogram", 1.0, 1e-6)
     assert result.adjacency is Adjacency.ZERO_OUT_USER
-    assert (result.common, result.seeds) == ({"clip": 5.0}, (0, 1))
+    assert (result.common, result.seeds) == ({"clip": 5.0}, 2)
     assert "test-noted" in {c.protocol.name for c in set_up(result).contenders}
     ((_, own),) = load_study(path, ["compare.epsilon=2", 'compare.target="mean"']).points
     assert (own.target, own.epsilon, own.common) == ("mean", 2.0, {})
