@@ -27,7 +27,6 @@ from fedhist.base.text import warned
 from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
@@ -186,7 +185,13 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
             return Estimate.failed("nobody answered")
         public, warnings = {"n_report": float(summary.n_users)}, list[str]()
         if isinstance(query, ClippedMean):
-            value, stderr = self._by_coordinate(query, summary)
+            n = summary.sums["users"]
+            u = summary.sums["reports"] / np.maximum(n, 1) / self.channel.gain
+            one = float(self.channel.variance(np.array([0.0, 1.0])).max())  # of the worst input
+            if self.method == "one-item" and self.channel.kind != "onebit" and self._noisy:
+                one += 1.0  # the draw of the item; a bit is as spread as it can be
+            spread = self.half_width * np.sqrt(one / np.maximum(n, 1))
+            value, stderr = query.centres + self.half_width * u, np.where(n > 0, spread, math.inf)
             empty = int(np.isinf(stderr).sum())
             if empty:
                 means = "the middle of the range stands in, which says nothing of the users"
@@ -201,17 +206,6 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
     @property
     def _noisy(self) -> bool:
         return not math.isinf(self.epsilon)
-
-    def _by_coordinate(self, query: ClippedMean, summary: Summary) -> tuple[Array, Array]:
-        """Average each coordinate's reports; the standard error is that of the worst input."""
-        n = summary.sums["users"]
-        u = summary.sums["reports"] / np.maximum(n, 1) / self.channel.gain
-        one = float(self.channel.variance(np.array([0.0, 1.0])).max())
-        if self.method == "one-item" and self.channel.kind != "onebit" and self._noisy:
-            one += 1.0  # the draw of the item; a bit is as spread as it can be
-        with np.errstate(divide="ignore"):
-            stderr = np.where(n > 0, self.half_width * np.sqrt(one / np.maximum(n, 1)), math.inf)
-        return query.centres + self.half_width * u, stderr
 
     @property
     def empty_record(self) -> str:

@@ -280,14 +280,7 @@ class FewUsersMean(MeanTarget, FewUsers):
             return None
         if (self.n_blocks, self.kappa, self.lam, self.n_rounds) != (None,) * 4:  # of draws
             return None
-        least = large_n_min(
-            self.epsilon,
-            self.delta,
-            self.dimension,
-            self.row_radius,
-            self.box,
-            failure=self.failure,
-        )
+        least = large_n_min(self.epsilon, self.delta, *self.row_numbers, failure=self.failure)
         if math.isinf(self.epsilon) or self.n_users >= least:
             return None
         central = CentralMean(

@@ -418,7 +418,7 @@ def large_n_min(
     delta: float,
     dimension: int,
     radius: float,
-    box: float,
+    box: float | None,
     *,
     corrupted: float = 0.0,
     failure: float = 0.01,
@@ -431,7 +431,7 @@ def large_n_min(
     1619
     """
     padded = next_power_of_two(dimension)
-    if math.isinf(box) or n_bins(radius, box, padded) * padded > 1 << 24:
+    if box is None or math.isinf(box) or n_bins(radius, box, padded) * padded > 1 << 24:
         return math.inf
     each = large_epsilon(epsilon, delta, padded)
     needed = 4 / each * math.log(n_bins(radius, box, padded) * padded / failure)

@@ -166,13 +166,17 @@ class LocalQuantiles(QuantileTarget):
         if not answered:
             return Estimate.failed("nobody answered")
         ranks = np.sqrt(self.variances / answered)
-        bins = pool.quantile_bins(q, ranks)
+        bins, off, told = pool.quantile_bins(q, ranks), float(ranks.max()), list[str]()
+        if off > 0.1:  # as one in three is
+            what = f"with so few users a quantile's rank is off by {off:.2f} or so"
+            means = f"what is shown for the level 0.5 may be that of {0.5 + off:.2f}"
+            told = [warned(what, means, "ask for fewer levels, or more users")]
         reach = pool.reach(q, ranks, bins) + 0.5
         return Estimate.ok(
             self.grid.midpoints[bins],
             stderr=reach * ((self.high - self.low) / K / 1.96),
-            public={"n_report": float(answered), "rank_stderr": float(ranks.max())},
-            warnings=_warned(float(ranks.max())),
+            public={"n_report": float(answered), "rank_stderr": off},
+            warnings=tuple(told),
         )
 
     def resolution_of(self, facts: Facts) -> float:
@@ -184,12 +188,3 @@ class LocalQuantiles(QuantileTarget):
     @classmethod
     def example(cls) -> Self:
         return cls(3.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=800, n_bins=16)
-
-
-def _warned(stderr: float) -> tuple[str, ...]:
-    """Warn of ranks that are off by more than a tenth of the users, as one in three is."""
-    if stderr <= 0.1:
-        return ()
-    what = f"with so few users a quantile's rank is off by {stderr:.2f} or so"
-    means = f"what is shown for the level 0.5 may be that of {0.5 + stderr:.2f}"
-    return (warned(what, means, "ask for fewer levels, or more users"),)
