@@ -114,8 +114,8 @@ class FourierMeans(Query):
         """Numbers in a row."""
         return 2 * self.n_frequencies + self.counted
 
-    def sensitivity(self, adjacency: Adjacency, norm: int) -> float:
-        """Bound the sum's change with one user, in steps.
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Bound the sum's change with one user, in steps, whatever the rounding.
 
         Every number is within a step of what is to be rounded: half a step, and as much again for
         sums in doubles, which covers records of up to 2^27 samples. So two rows are at most 2
@@ -127,10 +127,6 @@ class FourierMeans(Query):
         if self.counted and adjacency is not Adjacency.REPLACE_USER:
             exact = exact + 1 if norm == 1 else math.hypot(exact, 1)
         return MEAN_STEPS * exact + 2 * (self.width if norm == 1 else math.sqrt(self.width))
-
-    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
-        """Return :meth:`sensitivity`: of whole steps, whatever the rounding."""
-        return self.sensitivity(adjacency, norm)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         means = wave_means(samples_of(users, 1), 2 * self.n_frequencies, half_turns=False)

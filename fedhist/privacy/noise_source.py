@@ -28,6 +28,9 @@ from fedhist.privacy.guarantee import Release
 
 Shape = tuple[int, ...]
 
+MOST_SCALE = 2.0**50
+"""Of integer noise: its draws stay clear of the ends of int64."""
+
 
 class NoiseSource(ABC):
     """Noise for one draw; the Curator's only randomness.
@@ -86,14 +89,9 @@ class Sampler(ABC):
         """Draw once. The shape of the result is public; no view of the data is returned."""
 
 
-def integer_scale(scale: float) -> float:
-    """Return the size of integer noise; up to 2^50 draws stay clear of the ends of int64."""
-    return checked_scale(scale, 2.0**50)
-
-
 def seeded_laplace(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
     """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
-    if integer_scale(scale) == 0:
+    if checked_scale(scale, MOST_SCALE) == 0:
         return np.zeros(shape, dtype=np.int64)
     stop = -math.expm1(-1 / scale)
     draws = rng.geometric(stop, shape) - rng.geometric(stop, shape)
@@ -107,7 +105,7 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
     exp(-(|y| - std^2 / t)^2 / (2 std^2)) [1, Algorithm 3].
     """
     out = np.zeros(math.prod(shape), dtype=np.int64)
-    if integer_scale(std) == 0:
+    if checked_scale(std, MOST_SCALE) == 0:
         return out.reshape(shape)
     t = min(math.floor(std) + 1, 1 << 50)  # any t gives the law; this one the fewest refusals
     filled = 0
@@ -123,7 +121,7 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
 
 def exact_noise(kind: str, shape: Shape, scale: float) -> NDArray[np.int64]:
     """Draw integers from system entropy, exactly: kind "laplace" or "gaussian", as above."""
-    n, size = math.prod(shape), integer_scale(scale)  # checked whatever the data
+    n, size = math.prod(shape), checked_scale(scale, MOST_SCALE)  # checked whatever the data
     if n == 0 or size == 0:
         return np.zeros(shape, dtype=np.int64)
     dp = opendp()  # whose default for Python's int has 32 bits and saturates

@@ -169,7 +169,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     @property
     def sensitivity(self) -> float:
         """Of the sum of the rows, in steps: in l2, or in l1 where delta = 0."""
-        return self.query.sensitivity(Adjacency(self.adjacency), 2 if self.delta else 1)
+        return self.query.integer_sensitivity(2 if self.delta else 1, Adjacency(self.adjacency))
 
     @property
     def noise_std(self) -> float:
@@ -195,7 +195,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             self.epsilon,
             self.delta,
             discrete=self.discrete,
-            moves=Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1)),
+            moves=Moves.of(lambda a: self.query.integer_sensitivity(2 if self.delta else 1, a)),
         )
         public = {"n_users": float(n), "level": float(self.terms)}
         by = float(n)
