@@ -1,19 +1,24 @@
-"""What every study returns: one set of tables, whatever they are shown as."""
+"""What every study returns: one set of tables, whatever they are shown as, at any width."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
+from fedhist.base.text import NARROWEST
+from simulations.cli.terminal import settle_width
 from simulations.reporting.files import kind_of
 from simulations.reporting.numbers import fixed
 from simulations.reporting.shown import Kept, NoFigureError, Shown
-from simulations.reporting.table import BAD, Column, Marked, Table
+from simulations.reporting.table import BAD, Column, Marked, Table, print_facts, print_table
 
 
 class Small(Shown):
@@ -98,3 +103,27 @@ def test_a_folder_is_shown_as_it_was_written(tmp_path: Path) -> None:
         kept.written("svg")
     with pytest.raises(ValueError, match="cannot be read"):
         Kept.open(tmp_path)
+
+
+@pytest.mark.parametrize("width", [1, NARROWEST - 1, 80])
+def test_a_table_has_all_its_cells(width: int) -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=width)
+    table = Table.of(["item", "estimate of it", "standard error"], [["a long name", 1.25, 2.0]])
+    print_table(console, table)
+    print_facts(console, [("status", "ok")])
+    words = file.getvalue().split()
+    assert {"item", "long", "name", "1.25", "2", "status", "ok"} <= set(words)
+
+
+def test_what_a_stream_cannot_write_is_written_in_ascii() -> None:
+    assert "1 ± 2 · 3… é".encode("ascii", "fedhist.plain") == b"1 +- 2 * 3... ?"
+
+
+@pytest.mark.parametrize(("given", "settled"), [("7", str(NARROWEST)), ("133", "133"), ("0", None)])
+def test_columns_is_a_width_that_tables_have(
+    given: str, settled: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", given)
+    settle_width(os.environ)
+    assert os.environ.get("COLUMNS") == settled
