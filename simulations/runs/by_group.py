@@ -35,7 +35,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.targets.simplex import project_simplex
 from simulations.runs.columns import Groups
-from simulations.runs.together import planned_cost
+from simulations.runs.run import planned_cost
 
 TARGETS = ("mean", "quantiles")
 ENDS, GROUP_STEPS = 2, 1 << 20

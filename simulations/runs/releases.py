@@ -56,8 +56,15 @@ from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_grou
 from simulations.runs.columns import BETWEEN, KIND, Columns
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.options import Outcome
-from simulations.runs.run import check_population, drive, open_session, own_options
-from simulations.runs.together import common, planned_cost, together
+from simulations.runs.run import (
+    check_population,
+    common,
+    drive,
+    open_session,
+    own_options,
+    planned_cost,
+    together,
+)
 
 COLUMNS = ("item", "count", "value", "top", "domain")
 """Keys of a release that say which column of the population it is about."""

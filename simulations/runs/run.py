@@ -16,8 +16,9 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
+from fedhist.privacy.adjacency import convert
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import noise_source
@@ -25,7 +26,6 @@ from server.session.journal import Journal
 from server.session.session import IDEAL, Session
 from simulations.config.reading import read
 from simulations.runs.options import MASKED, Options, Outcome, RepeatTable, Runtime, ended
-from simulations.runs.together import common, planned_cost, together
 from simulations.runtimes.inline import InlinePopulation
 
 if TYPE_CHECKING:
@@ -186,6 +186,39 @@ def run_each(
         ledger.include(() if estimate.ledger is None else estimate.ledger.entries)
         estimates.append(estimate)
     return Estimates(tuple(estimates), ledger)
+
+
+def common(protocols: Sequence[Protocol]) -> Adjacency:
+    """Return the adjacency that all releases together are stated under.
+
+    Replacement if one is about that; adding and removing if all are, or are null-safe; else zeroing
+    out. Raises ValueError if one promises nothing to a user.
+    """
+    for p in protocols:
+        if p.guarantee.unit != "user":
+            raise ValueError(f"{p.name}: spending is counted per user, this is {p.guarantee}")
+    stated = [p.guarantee.adjacency for p in protocols]
+    if Adjacency.REPLACE_USER in stated:
+        return Adjacency.REPLACE_USER
+    hidden = all(
+        p.null_safe or a is Adjacency.ADD_REMOVE_USER
+        for p, a in zip(protocols, stated, strict=True)
+    )
+    return Adjacency.ADD_REMOVE_USER if hidden else Adjacency.ZERO_OUT_USER
+
+
+def together(protocols: Sequence[Protocol], epsilon: float, delta: float) -> Guarantee:
+    """State what all releases promise: the least trust that is needed for one of them."""
+    each = [p.guarantee for p in protocols]
+    trust = min((g.trust for g in each), key=lambda t: t.rank)
+    premise = "; ".join(dict.fromkeys(g.premise for g in each if g.premise))
+    return Guarantee(epsilon, delta, trust, common(protocols), premise=premise)
+
+
+def planned_cost(protocol: Protocol, adjacency: Adjacency) -> Release:
+    """State what a protocol may spend under an adjacency; ValueError if it says nothing there."""
+    g = protocol.guarantee
+    return convert(g.cost, g.adjacency, adjacency, null_safe=protocol.null_safe)
 
 
 def own_options(options: Options, index: int) -> Options:
