@@ -14,6 +14,7 @@ from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.codec import query_digest
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.users.batch import join
+from server.few_users import draws
 from server.few_users.draws import BallSampler
 from simulations.audit.asked import asked_of
 from simulations.audit.inputs import space_of
@@ -93,6 +94,7 @@ def work_of(protocol: fh.Protocol, users: fh.Users, monkeypatch: pytest.MonkeyPa
         work.append(0)
         return point(self, *arguments)
 
+    monkeypatch.setattr(draws, "BATCH_NUMBERS", 1)  # many batches, each of 64 proposals
     monkeypatch.setattr(BallSampler, "_count", counting)
     monkeypatch.setattr(BallSampler, "_point", pointing)
     Runs(protocol, users, 0).run(5)
