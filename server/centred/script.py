@@ -93,7 +93,6 @@ def centred_mean(
     epsilon: float,
     salt: int,
     lo: float = 0.0,
-    hi: float = 1.0,
     project: Project = np.asarray,
     clip_mass: float = CLIP_MASS,
     opening: Opening | None = None,
@@ -111,8 +110,8 @@ def centred_mean(
     hash of the public id, so that each user answers one epsilon-LDP query; its centre and radius
     depend on other users' messages only, and the plan on public numbers.
     """
-    whole = (lo, hi) == (0.0, 1.0) and plan.n_stages == 1
-    cohorts = [None if whole else Cohort(salt, *ends) for ends in plan.intervals(lo, hi)]
+    whole = lo == 0.0 and plan.n_stages == 1
+    cohorts = [None if whole else Cohort(salt, *ends) for ends in plan.intervals(lo)]
     points = digest64("fedhist.centred", salt) >> 1
 
     def asked(

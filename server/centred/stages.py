@@ -68,13 +68,13 @@ class CentredPlan:
         """Share of the users who have not reported a vector before a stage."""
         return math.fsum(self.shares[stage:])
 
-    def intervals(self, lo: float = 0.0, hi: float = 1.0) -> tuple[tuple[float, float], ...]:
-        """Divide the users whose hash lies in [lo, hi): stage, vote, stage, vote, ..., stage."""
+    def intervals(self, lo: float) -> tuple[tuple[float, float], ...]:
+        """Divide the users whose hash lies in [lo, 1): stage, vote, stage, vote, ..., stage."""
         sizes = [self.shares[0]]
         for share in self.shares[1:]:
             sizes += [self.vote_share, share]
-        ends = lo + np.cumsum(sizes) / math.fsum(sizes) * (hi - lo)
-        edges = [lo, *ends[:-1].tolist(), hi]
+        ends = lo + np.cumsum(sizes) / math.fsum(sizes) * (1.0 - lo)
+        edges = [lo, *ends[:-1].tolist(), 1.0]
         return tuple((edges[i], edges[i + 1]) for i in range(len(sizes)))
 
 

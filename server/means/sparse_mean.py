@@ -186,8 +186,9 @@ class SparseMean(FoldMean):
 
     @property
     def level(self) -> float:
-        """Deviations of a score that noise does not reach."""
-        return selection_level(self.dimension, min(self.sparsity, self.dimension))
+        """Deviations that a score must lead by: Z_MIN, or what the largest of the noise reaches."""
+        ratio = 2 * self.dimension / min(self.sparsity, self.dimension)
+        return max(Z_MIN, math.sqrt(2 * math.log(ratio)))
 
     @property
     def unit(self) -> float:
@@ -496,11 +497,6 @@ class VoteLaw:
         """What one unit of a report is worth: reports times this have the gains below."""
         return self.reach / self.channel.gain if self.reach else 1.0
 
-    def gain(self, n_votes: int) -> float:
-        """Return the expected score of a coordinate among the n_votes that a user voted for."""
-        gain = vote_gain(n_votes, self.reach)
-        return gain if self.reach else self.channel.gain * gain
-
     @property
     def deviation(self) -> float:
         """Standard deviation of one user's score where it did not vote."""
@@ -510,7 +506,8 @@ class VoteLaw:
 
     def lead(self, n_users: float) -> float:
         """Score of a coordinate that everybody votes for, in standard deviations."""
-        return self.gain(self.sparsity) * math.sqrt(n_users) / self.deviation
+        gain = vote_gain(self.sparsity, self.reach) * (1.0 if self.reach else self.channel.gain)
+        return gain * math.sqrt(n_users) / self.deviation
 
 
 def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = False) -> Integers:
@@ -538,8 +535,3 @@ def keep_largest(
     support = pick_support(np.where(good, size, -1.0), sparsity, 0.0)
     out[support] = value[support]
     return out
-
-
-def selection_level(dimension: int, sparsity: int) -> float:
-    """Deviations that a score must lead by: Z_MIN, or what the largest of the noise reaches."""
-    return max(Z_MIN, math.sqrt(2 * math.log(2 * dimension / sparsity)))
