@@ -50,7 +50,6 @@ from simulations.runs.run import execute
 C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"
 OUTPUT, OUTPUT_FIXED = "output pert., C_m = DP-M-quantile", "output pert., C_m fixed"
-OUTPUT_OURS = "output pert., corrected, C_m fixed (ours)"
 EM = "em-slope (ours)"
 
 RULES: Mapping[str, tuple[str, bool]] = {
@@ -59,7 +58,6 @@ RULES: Mapping[str, tuple[str, bool]] = {
     DP_SGD_D: ("dp-sgd", True),
     OUTPUT: ("output-perturbation-paper", False),
     OUTPUT_FIXED: ("printed-output", False),
-    OUTPUT_OURS: ("output-perturbation", False),
     EM: ("em-slope", False),
 }
 """Rule of each private method, and whether its slopes are left uncut (s = d)."""
@@ -153,7 +151,7 @@ class Setting:
         """Build the protocol of a private method with the paper's budgets."""
         s = self.settings
         rule, dense = RULES[method]
-        fixed = method in (OUTPUT_FIXED, OUTPUT_OURS)
+        fixed = method == OUTPUT_FIXED
         rule = "output-perturbation" if fixed else rule
         needs_delta = threshold_rule(rule).needs_delta
         return AdaptiveHistogram(
