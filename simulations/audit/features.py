@@ -1,7 +1,7 @@
 """What is looked at in an answer: every feature turns answers into small integers, to be counted.
 
-Entries of arrays, packed bits, the whole message's hash, its length, the low bits of floats, and
-linear scores that are learned. An event is a set of a feature's integers.
+Entries of arrays, packed bits, a message's length, the low bits of floats, and a linear score that
+is learned. An event is a set of a feature's integers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.hashing import GOLDEN, mix64
 from fedhist.model.query import Report
 
 Answer = Sequence[Report]
 """What one batch of users sent, a report for each round they were asked in."""
 Codes = NDArray[np.int64]
 
-HASH_BINS = 1 << 12
 MOST_SHOWN = 4
 MOST_LEVELS = 1 << 10
 _TAILS = (1e-4, 3e-4, 1e-3, 2e-3)
@@ -149,31 +147,6 @@ class Binned(Feature):
 
 
 @dataclass(frozen=True)
-class MessageHash(Feature):
-    """A hash of everything that was sent: shows answers that repeat."""
-
-    size: int = HASH_BINS
-
-    def code(self, answer: Answer) -> Codes:
-        h = np.zeros(answer[0].n_users, dtype=np.uint64)
-        for report in answer:
-            for _, a in sorted(report.arrays.items()):
-                for column in row_words(a).T:
-                    h = mix64(h ^ column)
-            for _, values in sorted(report.ragged.items()):
-                words = row_words(values)[:, 0]
-                indptr = bounds_of(report)
-                place = np.arange(len(values)) - np.repeat(indptr[:-1], np.diff(indptr))
-                mixed = mix64(words ^ (place.astype(np.uint64) * np.uint64(GOLDEN)))
-                h = mix64(h ^ segment_sums(mixed, indptr))
-        return (h % np.uint64(self.size)).astype(np.int64)
-
-    def words(self, chosen: NDArray[np.bool_]) -> str:
-        shown = [str(i) for i in np.flatnonzero(chosen)]
-        return f"the message's hash modulo {self.size} in {_some(shown)}"
-
-
-@dataclass(frozen=True)
 class Length(Feature):
     """How many ragged entries a message holds, the last value for that many or more."""
 
@@ -218,17 +191,6 @@ def binned(value: Entry | Bit | Score, pool: Floats) -> Binned:
         return Binned(value, x if len(x) else np.zeros(1), True)
     clipped = np.clip(pool[~np.isnan(pool)], -_CLIP, _CLIP)
     return Binned(value, np.unique(np.quantile(clipped, _QUANTILES)), False)
-
-
-def row_words(a: NDArray[Any]) -> NDArray[np.uint64]:
-    """View the rows of an array as 64-bit words, padded with zeros: (n, w)."""
-    if not a.size:
-        return np.zeros((len(a), 1), dtype=np.uint64)
-    flat = np.ascontiguousarray(a).reshape(len(a), -1)
-    raw = flat.view(np.uint8).reshape(len(a), -1)
-    padded = np.zeros((len(a), -(-max(raw.shape[1], 1) // 8) * 8), dtype=np.uint8)
-    padded[:, : raw.shape[1]] = raw
-    return padded.view(np.uint64)
 
 
 def bounds_of(report: Report) -> NDArray[np.int64]:

@@ -22,7 +22,6 @@ from simulations.audit.features import (
     Feature,
     Length,
     LowBit,
-    MessageHash,
     Score,
     binned,
 )
@@ -66,9 +65,10 @@ def propose(classes: Sequence[Answer]) -> list[Feature]:
     kinds = {e: _dtype(first, e).kind for e in entries}
     features: list[Feature] = [binned(e, _pool(e, classes)) for e in entries[:TOP_ENTRIES]]
     features += [LowBit(e) for e in entries if kinds[e] == "f"][:TOP_FLOATS]
-    features.append(MessageHash())
     features += [Length(r) for r, report in enumerate(first) if report.indptr is not None]
     features += [binned(b, np.array([0.0, 1.0])) for b in bits[:SCORED_BITS]]
+    if not features:
+        raise ValueError("an answer holds no numbers that could be looked at")
     if len(classes) != 2:
         return features
     parts: list[Entry | Bit] = [*bits[:SCORED_BITS], *entries]
@@ -216,7 +216,7 @@ def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
             bits += [Bit(r, name, column, shift) for column, shift in places]
             scores += means.std(axis=0).tolist()
     order = np.argsort(-np.array(scores), kind="stable").tolist()
-    return [bits[i] for i in order if scores[i] > 0]
+    return [bits[i] for i in order]
 
 
 def _columns(a: NDArray[Any], width: int) -> Sequence[int | None]:

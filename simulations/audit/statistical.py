@@ -19,7 +19,7 @@ from fedhist.users.streams import Streams
 from simulations.audit.bounds import delta_low, epsilon_low
 from simulations.audit.drawing import Client, Drawer, Pair
 from simulations.audit.exact import curve_grid
-from simulations.audit.features import Answer, Feature, Length, LowBit, MessageHash
+from simulations.audit.features import Answer, Feature, Length, LowBit
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.inputs import Record, Space, space_of
 from simulations.audit.learning import (
@@ -145,7 +145,7 @@ def kept_features(pair: Pair, n: int, delta: float) -> list[Feature]:
         for f in features
     ]
     events.sort(key=lambda e: -e.bound)
-    rare = (MessageHash, Length, LowBit)
+    rare = (Length, LowBit)
     return [
         e.feature for i, e in enumerate(events) if i < KEPT_FEATURES or isinstance(e.feature, rare)
     ]
