@@ -66,7 +66,9 @@ def test_signed_votes_count_their_signs() -> None:
     sums = q.signs.vote_sums(users.ids, indptr, columns)
     v = [signs_at(q, users, j) for j in (0, 1, 4)]
     assert np.array_equal(sums, v[0] - v[1] + v[2])
-    scores = q.scores(q.fold(q.answer(users, streams(users, 5))))
+    report = q.answer(users, streams(users, 5))
+    scores = q.scores(q.fold(report))
+    assert scores[4] == pytest.approx((v[2] * report.arrays["reports"]).mean(), abs=1e-12)
     assert np.abs(scores[[0, 4]] - 0.5).max() < 0.08  # gain 1/2 of three votes; 5 deviations
     assert abs(scores[1] + 0.5) < 0.08
 
