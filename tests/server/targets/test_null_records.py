@@ -55,6 +55,7 @@ SHARES: dict[str, Any] = {"samples_per_user": T, "n_users": N}
 PLAIN: dict[str, Any] = {"shrink": False, "project": False, "level": 5, "truth_level": 5}
 STILL = [
     fp.FrequencyOracle(4.0, DOMAIN, project=True),
+    fp.LocalDistribution(DOMAIN, 4.0, N, 1, project=False),
     fp.Distribution(DOMAIN, 4.0, delta=1e-6, **SHARES),
     fp.Distribution(DOMAIN, 4.0, mechanism="laplace", **SHARES),
     fp.Distribution(DOMAIN, 4.0, mechanism="one-item", **SHARES),
