@@ -96,3 +96,17 @@ def test_users_who_fill_the_ball_are_asked_around_its_middle() -> None:
         assert (estimate.public["outside"], estimate.clipping) == (0.0, 0.0)
         assert estimate.variance < 1.2 * plan.v / n
     assert np.mean(squares) < 1.9 * 1.2 * plan.v / n
+
+
+def test_the_first_stage_is_divided_by_the_share_of_users_with_a_vector() -> None:
+    """Half of them have none: without the division the error is 2.5 times as large.
+
+    The mean of 40 errors of two coordinates varies by 16%: a false alarm at 4 standard deviations.
+    """
+    n, d = 20_000, 2
+    ends = np.minimum(np.arange(n + 1), n // 2)
+    users = Users.from_samples(np.arange(n, dtype=np.uint64), ends, np.full((n // 2, d), 0.4))
+    plan = plan_centred(n, 0.01, 1.0, 2.0, d)
+    scripts = (centred_mean(BallMean(d, 1.0), plan, epsilon=2.0, salt=3) for _ in range(40))
+    values = [drive(script, users, seed)[0].value for seed, script in enumerate(scripts)]
+    assert float(np.square(np.array(values) - 0.4).sum(axis=1).mean()) < 9.5e-6
