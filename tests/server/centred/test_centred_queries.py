@@ -41,8 +41,11 @@ def test_bins_are_those_of_the_distance() -> None:
 def test_hostile_reports_and_queries() -> None:
     query = RankReports(PART, CENTRE, 0.5, 1.0)
     ids = np.arange(2, dtype=np.uint64)
-    with pytest.raises(WireError):
-        query.check(Report(ids, {"points": np.array([1, 2], dtype=np.uint32)}))
+    size = query.channel.size
+    query.check(Report(ids, {"points": np.array([0, size], dtype=np.uint16)}))
+    for points in (np.array([1, 2], np.uint32), np.array([1, size + 1], np.uint16)):
+        with pytest.raises(WireError):
+            query.check(Report(ids, {"points": points}))
     free = RankReports(PART, CENTRE, 0.5, math.inf)
     with pytest.raises(WireError, match="norm"):
         free.check(Report(ids, {"points": np.full((2, 3), 0.9)}))
