@@ -87,6 +87,13 @@ def test_a_series_is_paid_for_once_and_each_place_answered_once() -> None:
     elsewhere = replace(VECTORS, cohort=fh.Cohort(1, 0.0, 0.5))
     moved = Aggregated(elsewhere, replace(share, place=1))
     assert "asked of one cohort" in refusal(OWNER, moved, tuple(answered[:1]))
+    halves = [
+        Aggregated(replace(VECTORS, cohort=fh.Cohort(1, lo, lo + 0.5)), replace(share, place=place))
+        for place, lo in enumerate((0.0, 0.5))
+    ]
+    paid = Guard(OWNER).admit(ask(halves[0]), IDS)
+    assert paid is not None
+    assert "asked of one cohort" in refusal(OWNER, halves[1], (paid,))
     again = Aggregated(VECTORS, replace(share, series_salt=1))
     assert "budget is spent" in refusal(replace(OWNER, epsilon=0.5), again, tuple(answered))
     with pytest.raises(ValueError, match="place"):

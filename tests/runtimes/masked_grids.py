@@ -126,11 +126,19 @@ def start(
     protocol: Any,
     journal: str | Path | None = None,
     max_users: int | None = None,
+    min_replies: int | None = None,
 ) -> tuple[Session, SessionStrategy]:
     kept = Journal(journal)
     session = Session(protocol, noise_source("simulated", SEED, protocol), kept, "masked")
     intake = partial(Intake, max_users=max_users)
-    strategy = SessionStrategy(session, grid.n_nodes, intake=intake, masked=True, node_timeout=0.0)
+    strategy = SessionStrategy(
+        session,
+        grid.n_nodes,
+        min_replies=min_replies,
+        intake=intake,
+        masked=True,
+        node_timeout=0.0,
+    )
     try:
         strategy.start(grid, ArrayRecord(), timeout=1.0)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,29 @@ def test_below_the_quorum_nothing_is_unmasked(grid: FaultyGrid, tmp_path: Path) 
     np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
     first, again = masked_vectors(grid)[0], masked_vectors(grid)[N - 3]
     assert (first != again).all()
+
+
+def test_more_nodes_than_the_quorum_may_be_asked_for(grid: FaultyGrid) -> None:
+    grid.unheard = {"masked": {1}}
+    with pytest.raises(MissingReplies):
+        start(grid, PROTOCOL, min_replies=N)
+    session, _ = start(grid, PROTOCOL, min_replies=N - 1)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(1)))
+
+
+def test_a_node_that_answers_twice_counts_once(grid: FaultyGrid, monkeypatch: Any) -> None:
+    send = FaultyGrid.send_and_receive
+
+    def twice(self: FaultyGrid, messages: Any, **given: Any) -> list[Message]:
+        replies = list(send(self, messages, **given))
+        return replies + replies[:1]
+
+    monkeypatch.setattr(FaultyGrid, "send_and_receive", twice)
+    session, strategy = start(grid, PROTOCOL)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
+    assert strategy.rounds[0]["replies"] == N
+    dropped = [key for key in strategy.rounds[0] if "answered twice" in key]
+    assert len(dropped) == len(ROUNDS)
 
 
 def test_too_few_unmask_and_the_others_do_later(grid: FaultyGrid, tmp_path: Path) -> None:

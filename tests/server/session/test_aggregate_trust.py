@@ -287,6 +287,18 @@ def test_a_series_is_paid_for_once() -> None:
         Session(more, noise).run(InlinePopulation(USERS.split(10), 1).ask)
 
 
+def test_a_series_is_asked_of_the_users_who_have_paid() -> None:
+    @dataclass(frozen=True)
+    class Halves(Steps):
+        def asks(self, query: fh.Query, round_index: int) -> fh.Query:
+            half = fh.Cohort(1, round_index / 2, (round_index + 1) / 2)
+            return super().asks(dataclasses.replace(query, cohort=half), round_index)
+
+    halves = Halves(DOMAIN, 1.0, 16.0, 1e-6, grid=1 / 64, trust=WHO, steps=2, asked=2)
+    with pytest.raises(fh.FedhistError, match="paid for by"):
+        Session(halves, noise).run(InlinePopulation(USERS.split(10), 1).ask)
+
+
 def test_nobody_promises_more_than_is_asked_for() -> None:
     @dataclass(frozen=True)
     class Promises(BoundedHistogram):
