@@ -83,8 +83,9 @@ def report(item, value, indptr=(0, 2)):
 def test_integer_rows_are_checked_exactly():
     query = ClippedCounts(fh.Keys.range(4), 5.0, 2, 1.0)
     query.check(report([0, 1], [3, 4]))
-    with pytest.raises(fh.WireError):
-        query.check(report([0, 1, 2], [3, 4, 1], (0, 3)))
+    for item, value in (([0, 1, 2], [3, 4, 1]), ([1, 1], [1, 1]), ([0, 4], [1, 1])):
+        with pytest.raises(fh.WireError):
+            query.check(report(item, value, (0, len(item))))
     wide = ClippedCounts(fh.Keys.range(4), 2.0**31 - 1, 2, 1.0)
     with pytest.raises(fh.WireError):  # the squares overflow 64 bits
         wide.check(report([0, 1, 2, 3], [(1 << 31) - 1] * 4, (0, 4)))
