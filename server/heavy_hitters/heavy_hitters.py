@@ -166,13 +166,13 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     @property
     def least_users(self) -> int:
-        """Fewest users that are asked: an item of half of them would be found."""
+        """Fewest users that are asked: half of them show an item. 2^32 + 1: more than any run has."""
 
         def enough(n: int) -> bool:
             trust = self.trust if isinstance(self.trust, Aggregation) else None
             return replace(self, n_users=n, trust=trust).plan.reliable <= 0.5
 
-        return first_true(enough, 1 << 32) or 1 << 32
+        return first_true(enough, 1 << 32) or (1 << 32) + 1
 
     @property
     def max_rounds(self) -> int:
