@@ -166,7 +166,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     @property
     def least_users(self) -> int:
-        """Fewest users that are asked: half of them show an item. 2^32 + 1: more than any run has."""
+        """Fewest users that are asked: half of them show an item. 2^32 + 1: no run has enough."""
 
         def enough(n: int) -> bool:
             trust = self.trust if isinstance(self.trust, Aggregation) else None
