@@ -86,7 +86,7 @@ class Shown(ABC):
 
         Raises NoFigureError if there is nothing.
         """
-        raise NoFigureError(f"{type(self).__name__} has no figure: its tables say it all")
+        raise NoFigureError("this is not drawn anew: see figure.png in its folder")
 
     @property
     def table(self) -> pl.DataFrame:

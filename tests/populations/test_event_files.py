@@ -190,7 +190,7 @@ def test_parameters_are_checked_at_construction(wrong: dict[str, object], messag
 
 def test_kinds() -> None:
     assert all(kind == spec.kind for kind, spec in KINDS.items())
-    assert len(KINDS) == 15
+    assert len(KINDS) == 13
     with pytest.raises(ValueError, match="no population kind 'event'; did you mean 'events'"):
         population("event")
     with pytest.raises(TypeError, match="no key 'usr'; did you mean 'user'"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedhist.model.registry import load_plugin
+import fedhist as fh
+from fedhist.model.registry import load_plugin, protocols
 from simulations.cli.new import KINDS, protocol_files
 from simulations.runs.config import load_config, prepare
 from simulations.studies.compared import run_study
@@ -57,6 +60,23 @@ def test_its_study_is_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPat
     for line in result.lines:
         assert line.mean is not None
         assert line.records[0].predicted_kind == "exact"
+
+
+def test_its_epsilon_is_decided(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the file's own settings; the error is the root of its closed form over the truth."""
+    monkeypatch.chdir(folder)
+    (file,) = folder.glob("*.toml")
+    asked = {
+        "target": protocols()[name].target,
+        "error": "10%",
+        "trust": "local",
+        "effort": "quick",
+    }
+    protocol = fh.decide(file.name, **asked).best("local")
+    users = prepare(load_config(file.name)).plan.users
+    expected = protocol.error(users).expected
+    error = math.sqrt(expected) / float(np.linalg.norm(protocol.truth(users)))
+    assert 0.08 < error < 0.105
 
 
 @pytest.mark.parametrize(

@@ -414,8 +414,9 @@ class Problem:
         if exact is None:
             why = "; ".join(f"{k}: {v}" for k, v in self.left_out.items()) or "there is none"
             raise ValueError(f"no protocol of {q.target} can answer: {why}")
-        norm = NORMS.get(loss)
-        size = 1.0 if norm is None else norm(np.zeros_like(exact.value), exact.value)
+        answers = next(p for _, p in pairs if not isinstance(own[p.name], str))
+        norm = NORMS.get(loss, answers.loss)
+        size = 1.0 if loss == RANKS else norm(np.zeros_like(exact.value), exact.value)
         size = math.sqrt(size) if loss in SQUARES else size
         if q.relative and size == 0:
             raise ValueError("the truth is 0 everywhere, so that no error is a share of it")

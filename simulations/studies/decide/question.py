@@ -44,7 +44,8 @@ from simulations.studies.levels import WORDS, levels_of
 
 FOLDER = "decisions"
 PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "colluders")
-"""What a decision takes of a run's table [protocol]."""
+"""What a decision takes of a run's table [protocol]; of a target of your own, all settings."""
+DECIDED = ("epsilon", "delta", "adjacency", "trust")
 SHARES = ("distribution", "quantiles")
 """Targets whose errors are shares by themselves."""
 TARGETS = ("histogram", "distribution", "mean", "quantiles")
@@ -150,8 +151,9 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
     table = read(DecideTable, own or {})
     common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
     if "name" in common:  # a run's: of what it sets, a decision takes what is public
-        common = {k: v for k, v in common.items() if k in PUBLIC}
-    for key in ("epsilon", "delta", "adjacency", "trust"):
+        of_run = PUBLIC if table.target in TARGETS else common.keys() - {"name", *DECIDED}
+        common = {k: v for k, v in common.items() if k in of_run}
+    for key in DECIDED:
         if key in common:
             raise ValueError(f"protocol.{key} stands in [decide]: it is common to all protocols")
     base = config_of({**tables, "protocol": {"name": ""}}, source, name)
