@@ -42,7 +42,7 @@ def compare(
     force: Force = False,
     json_: Json = False,
 ) -> None:
-    """Rank protocols of one target on the same users, at one budget, or over a grid [sweep].
+    """Rank protocols of one target on the same users, at one budget, or over a grid.
 
     Started again with the same --out (default: results/compare-NAME), it runs what is not there
     yet: it may be killed at any moment. Nothing here is private: errors are measured against the

@@ -93,7 +93,7 @@ class Cap:
     def check(self) -> None:
         """Raise ValueError unless epsilon > 0 and 0 <= delta < 1."""
         if not self.epsilon > 0 or not 0 <= self.delta < 1:
-            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {self}")
+            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {self.epsilon:g}, {self.delta:g}")
 
 
 class DataLedger:
@@ -117,8 +117,8 @@ class DataLedger:
             raise ValueError(f"{self.path} is not a ledger: it is no file")
         try:
             body = json.loads(self.path.read_text(encoding="utf-8"))
-            if body["format"] not in READABLE:
-                raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
+            if body.get("format") not in READABLE:
+                raise ValueError(f"format {body.get('format')}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
             cap.check()
             lines = [Spending(**_numbers(s)) for s in body["spendings"]]
