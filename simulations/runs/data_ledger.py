@@ -93,7 +93,9 @@ class Cap:
     def check(self) -> None:
         """Raise ValueError unless epsilon > 0 and 0 <= delta < 1."""
         if not self.epsilon > 0 or not 0 <= self.delta < 1:
-            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {self.epsilon:g}, {self.delta:g}")
+            raise ValueError(
+                f"a cap needs epsilon > 0 and delta in [0, 1), got {self.epsilon:g}, {self.delta:g}"
+            )
 
 
 class DataLedger:
