@@ -62,6 +62,15 @@ def test_the_documentation_is_short() -> None:
     assert len(newest.splitlines()) <= 60
 
 
+def test_numbers_in_the_text_of_the_readme_are_printed_in_it() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```.*?^```", page, re.DOTALL | re.MULTILINE)
+    printed = re.sub("[_,]", "", "".join(blocks))
+    told = re.findall(r"\d+\.\d+%|\d+,\d{3}", re.sub(r"(?s)```.*?```", "", page))
+    assert len(told) > 2
+    assert [n for n in told if n.replace(",", "") not in printed] == []
+
+
 def test_the_glossary_has_the_words_of_the_field() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     entries = re.findall(r"^- ([^:]+):", text, re.MULTILINE)
