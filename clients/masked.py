@@ -87,9 +87,9 @@ class MaskedHalf:
                 "that asked then can go on from its journal"
             )
         place = asked.message["node"]
-        kept = store.attempt(asked.digest)
-        if kept is not None and terms.plan.window >= 0:
-            before = self._resumed(kept)
+        stored = store.attempt(asked.digest)
+        if stored is not None and terms.plan.window >= 0:
+            before = self._resumed(stored)
             if before.next_round == "unmask" and before.node != place:
                 raise Refusal(
                     f"this node was number {before.node} when it sent its vector for this query, "
@@ -102,10 +102,10 @@ class MaskedHalf:
 
     def _go_on(self, asked: Asked, store: Store, draw: Callable[[Question], Summary]) -> RecordDict:
         name, digest = asked.round_name, asked.digest
-        kept = store.attempt(digest)
-        if kept is None:
+        stored = store.attempt(digest)
+        if stored is None:
             raise Refusal(f"secagg.{name}: no attempt for this query is under way on this node")
-        attempt = self._resumed(kept)
+        attempt = self._resumed(stored)
         if attempt.next_round is not None and digest in store.unmasked():
             raise Refusal(
                 f"secagg.{name}: this node has unmasked its answer to this query, and what it "

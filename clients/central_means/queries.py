@@ -60,16 +60,16 @@ class OfMeans(Query):
         return len(self.centre)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
         """Prepare the summary, up to rounding; None where means are too many to be kept."""
         if len(users) * self.d > MOST_KNOWN:
             return None
         key = f"means of {self.cohort}"
-        if key not in kept:
+        if key not in cache:
             chunks = (chunk for block in users.blocks() for chunk in block.blocks(CHUNK))
-            kept[key] = [means_of(chunk, self.d) for chunk in chunks]
-        parts = kept[key] or [means_of(users.none, self.d)]
+            cache[key] = [means_of(chunk, self.d) for chunk in chunks]
+        parts = cache[key] or [means_of(users.none, self.d)]
         return lambda rng: Summary.merge(map(self.summary_of, parts))
 
     @abstractmethod

@@ -94,9 +94,9 @@ class RadiusVotes(OracleVotes):
         return np.where(np.isnan(distance), -1, bins).astype(np.int64)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
-        known = KnownVectors.of(replace(self, centre=np.zeros_like(self.centre)), users, kept)
+        known = KnownVectors.of(replace(self, centre=np.zeros_like(self.centre)), users, cache)
         distance = np.concatenate([np.zeros(0), *(far for _, far in known.around(self.centre))])
         counts = count_symbols(self._bin(distance), self.n_bins)
         return lambda rng: self._drawn(counts, rng)
@@ -189,14 +189,14 @@ class RankReports(LocalQuery):
         return Report(users.ids, {"points": symbols})
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
         """Prepare draws from the normal law of the mean and total variance of the sum of points."""
         channel, d = self.channel, self.part.n_coordinates
         if math.isinf(self.epsilon) or len(users) * d < MOST_POINTS:
             return None
         origin = np.zeros_like(self.centre)
-        known = KnownVectors.of(replace(self, centre=origin, radius=1.0), users, kept)
+        known = KnownVectors.of(replace(self, centre=origin, radius=1.0), users, cache)
         total, square, n = np.zeros(len(known.embedded(origin))), 0.0, 0
         middle = known.embedded(self.centre)
         for x, distance in known.around(self.centre):
@@ -266,12 +266,12 @@ class KnownVectors:
         self._kept = list(self._made()) if few else None
 
     @classmethod
-    def of(cls, query: RadiusVotes | RankReports, users: Shard, kept: dict[str, Any]) -> Self:
+    def of(cls, query: RadiusVotes | RankReports, users: Shard, cache: dict[str, Any]) -> Self:
         """Take them from what is kept, by what the query says but for its centre; or make them."""
         key = query_digest(query, 0)
-        if key not in kept:
-            kept[key] = cls(query.part, users)
-        rows: Self = kept[key]
+        if key not in cache:
+            cache[key] = cls(query.part, users)
+        rows: Self = cache[key]
         return rows
 
     def _made(self) -> Iterator[tuple[Any, Floats]]:

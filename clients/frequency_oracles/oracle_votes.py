@@ -184,7 +184,7 @@ class OracleReports(OracleVotes):
         return draws_of_symbols(users.counts, self.domain)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
         parts = [self.prepared(block.select(self.cohort)) for block in users.blocks()]
         none = np.zeros(len(self.domain) + 1, dtype=np.int64)

@@ -194,7 +194,7 @@ class BinVotes(ByFold):
         return self._drawn(*self._counts(users), rng)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
         parts = [self._counts(block) for block in users.blocks()] or [self._counts(users.none)]
         counts, sizes = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
@@ -298,13 +298,13 @@ class ClippedMean(FoldReports):
         return self._drawn(*self._scalars(users), rng)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
         key = query_digest(replace(self, centres=np.zeros(self.n_folds), half_width=1.0), 0)
-        if key not in kept:
+        if key not in cache:
             parts = [self._scalars(b) for b in users.blocks()] or [self._scalars(users.none)]
-            kept[key] = [np.concatenate(part) for part in zip(*parts, strict=True)]
-        x, fold = kept[key]
+            cache[key] = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        x, fold = cache[key]
         return lambda rng: self._drawn(x, fold, rng)
 
     def _drawn(self, x: Floats, fold: Integers, rng: np.random.Generator) -> Summary:

@@ -110,20 +110,20 @@ class UserGradients(Query):
         return Report(ids, {NAME: rows})
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
         """Prepare the summary, up to rounding, of least squares from products of samples."""
         d = len(self.theta)
         if self.model != "least-squares" or len(users) * d * (d + 1) > MOST_KNOWN:
             return None
         key = f"products of {self.cohort}"
-        if key not in kept:
+        if key not in cache:
             blocks = [*users.blocks()] or [users.none]
-            kept[key] = [(block.ids, user_products(block.reals)) for block in blocks]
+            cache[key] = [(block.ids, user_products(block.reals)) for block in blocks]
 
         def law(rng: np.random.Generator) -> Summary:
             parts = []
-            for ids, products in kept[key]:
+            for ids, products in cache[key]:
                 with np.errstate(invalid="ignore"):  # unusable records, zeroed after
                     slopes = products.reshape(-1, d + 1) @ np.append(self.theta, -1.0)
                 rows = slopes.reshape(-1, d) - self.centre

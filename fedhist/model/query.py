@@ -319,11 +319,11 @@ class Query(metaclass=PlainArguments):
         return None
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
         """Prepare many draws of the summary of the same users, for predictions; None: nothing.
 
-        The law may be an approximation. ``kept`` is what queries of the same users keep.
+        The law may be an approximation. ``cache`` is what queries of the same users keep.
         """
         return None
 

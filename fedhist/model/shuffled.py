@@ -103,9 +103,9 @@ class Shuffled(Around):
         return self.query.draw_reports(users, rng)
 
     def summary_law(
-        self, users: Shard, kept: dict[str, Any]
+        self, users: Shard, cache: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:
-        return self.query.summary_law(users, kept)
+        return self.query.summary_law(users, cache)
 
     # -- the shuffler, and the server behind it
 

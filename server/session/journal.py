@@ -117,8 +117,8 @@ class Journal:
 
     def release(self, index: int, label: str, value: Array) -> None:
         """Journal a released value; exact sums on disk are deleted first."""
-        for kept in sorted(self._on_disk):
-            self.drop_exact(kept)
+        for number in sorted(self._on_disk):
+            self.drop_exact(number)
         self.append(
             {"kind": "release", "index": index, "label": label, "value": array_to_json(value)}
         )
