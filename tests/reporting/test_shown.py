@@ -65,7 +65,7 @@ def test_a_figure_has_the_width_that_is_asked() -> None:
     assert Drawn().figure("column").get_size_inches()[0] == 3.4
     with pytest.raises(ValueError, match="'wide'"):
         Drawn().figure("wide")
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(NoFigureError):
         Small().figure()
 
 
@@ -99,7 +99,7 @@ def test_a_folder_is_shown_as_it_was_written(tmp_path: Path) -> None:
         assert kept.written(kind) == Told().written(kind), kind
     assert kept.document() == json.loads((tmp_path / "out" / "result.json").read_text())
     assert kept.table.equals(Told().table)
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(NoFigureError):
         kept.written("svg")
     with pytest.raises(ValueError, match="cannot be read"):
         Kept.open(tmp_path)
