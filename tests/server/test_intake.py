@@ -292,8 +292,11 @@ def test_sums_that_would_wrap_are_refused_before_they_are_added() -> None:
     intake = Intake(VOTES, query_digest(VOTES, 0))
     intake._sums["('sums', 'votes')"] = (1 << 63) - 1 - n  # as many millions of nodes would
     assert intake.use(0, intake.digest, body)
-    with pytest.raises(fh.WireError, match="does not fit into 64 bits"):
-        intake.use(1, intake.digest, body)
+    full = Intake(VOTES, intake.digest)
+    full._sums["('sums', 'votes')"] = (1 << 63) - n
+    for place, into in enumerate((full, intake)):
+        with pytest.raises(fh.WireError, match="does not fit into 64 bits"):
+            into.use(place, intake.digest, body)
 
 
 def test_a_reply_stands_for_no_more_users_than_a_node_has() -> None:

@@ -3,7 +3,9 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -150,6 +152,17 @@ def test_never_draws_twice(name: str) -> None:
     assert np.asarray(first).dtype == np.asarray(second).dtype
     assert noise.calls == []
     assert again.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)  # charged all the same
+
+
+def test_a_line_that_is_not_on_disk_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr("fedhist.base.files.os.fsync", Mock(side_effect=OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            journal.append({"kind": "ended", "index": 0})
+    assert journal.find("ended", 0) is None
 
 
 def test_a_journal_of_another_script_is_refused() -> None:
