@@ -23,7 +23,6 @@ from clients.spending import Answered, Spending
 from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_choice, check_integer, check_within, is_real
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.query import Around
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.adjacency import USER_LEVEL, convert
 from fedhist.privacy.aggregation import TAU
@@ -161,7 +160,7 @@ class Guard:
         get the same answer and costs nothing more. Refusal if the policy does not allow the
         question or a user's budget is spent.
         """
-        query, policy, name = question.query, self.policy, _inner(question.query).wire_name
+        query, policy, name = question.query, self.policy, question.query.inner.wire_name
         if policy.wire_names and name not in policy.wire_names:
             raise Refusal(f"the owner of this node does not allow the query {name!r}")
         if isinstance(query, Shuffled):  # a node believes in no shuffler: it answers the query
@@ -287,7 +286,7 @@ class Guard:
             raise Refusal(
                 f"a central query may not single out fewer than {policy.min_users} users of a node"
             )
-        inner = _inner(query)
+        inner = query.inner  # for which an owner's rules are written
         for name, field, sign, limit in policy.ranges:
             if name != inner.wire_name:
                 continue
@@ -309,8 +308,3 @@ def _public_numbers() -> Iterator[None]:
         yield
     except (ValueError, ArithmeticError, RuntimeError) as error:
         raise Refusal(f"a cost cannot be stated as this node's owner asks: {error}") from None
-
-
-def _inner(query: Query) -> Query:
-    """Return the query that another one is put around, for whom an owner's rules are written."""
-    return query.query if isinstance(query, Around) else query

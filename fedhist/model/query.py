@@ -291,6 +291,11 @@ class Query(metaclass=PlainArguments):
         """Say what each part of an honest folded summary of n_users can be, by name."""
 
     @property
+    def inner(self) -> Query:
+        """What users answer, without what is put around it."""
+        return self
+
+    @property
     def at_once(self) -> int:
         """Users who answer together; more than a chunk where sums are integers, reports short."""
         return CHUNK
@@ -398,6 +403,10 @@ class Around(Query):
     """A query around another one, whose client half is the other's."""
 
     query: Query
+
+    @property
+    def inner(self) -> Query:
+        return self.query
 
     def answer(self, users: Users, rng: Streams) -> Report:
         return self.query.answer(users, rng)

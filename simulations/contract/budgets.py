@@ -33,7 +33,6 @@ from simulations.contract.subject import (
     ABSENT,
     SEED,
     Subject,
-    inner,
     pairs,
     under_adjacencies,
 )
@@ -466,7 +465,7 @@ def integer_sums_move_by_their_stated_sensitivity_at_most(subject: Subject) -> N
     the noise, it is sized by that.
     """
     for query, number in subject.queries:
-        asked = inner(query)
+        asked = query.inner
         limits = _stated(asked, subject.protocol.guarantee.adjacency)
         if not limits:
             continue

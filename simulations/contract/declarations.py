@@ -18,7 +18,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.keys import Keys
 from server.session.session import Session
 from simulations.contract.law import EVERYBODY, Whom, demand, law, refused
-from simulations.contract.subject import Subject, inner, noise
+from simulations.contract.subject import Subject, noise
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
 OURS = Whom("protocols that come with fedhist", lambda p: is_ours(type(p)))
@@ -59,7 +59,7 @@ def claims_what_it_guarantees(subject: Subject) -> None:
 @law(EVERYBODY, once=True)
 def refuses_a_bad_epsilon(subject: Subject) -> None:
     """0, negative and not a number: a ValueError that names epsilon, of protocol and questions."""
-    made: list[Any] = [subject.protocol, *(inner(query) for query, _ in subject.queries)]
+    made: list[Any] = [subject.protocol, *(query.inner for query, _ in subject.queries)]
     for one in made:
         for bad in (0.0, -1.0, math.nan, -math.inf) if "epsilon" in values_of(one) else ():
             told = f"{type(one).__name__} with epsilon = {bad}"

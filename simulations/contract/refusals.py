@@ -13,6 +13,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
+from server.reports import take_rows
 from simulations.contract.law import ANY_NODES, law, refused
 from simulations.contract.subject import Subject
 
@@ -36,7 +37,7 @@ def what_nobody_honest_reports_is_refused(subject: Subject) -> None:
     """
     for query, reports in subject.honest:
         drawn = query.trust is not Trust.CENTRAL
-        users = [one_of(report, i) for report in reports for i in range(report.n_users)]
+        users = one_by_one(reports)
         spoilt = list(_spoilt(users[0]))
         for part, name in [(p, k) for p in ("arrays", "ragged") for k in getattr(users[0], p)]:
             rows = [getattr(user, part)[name] for user in users]
@@ -62,14 +63,9 @@ def what_nobody_honest_reports_is_refused(subject: Subject) -> None:
                 raise AssertionError(f"{told}, which no one user can add: {e}") from None
 
 
-def one_of(report: Report, i: int) -> Report:
-    """Return the report of one of the users."""
-    ids, arrays = report.ids[i : i + 1], {k: a[i : i + 1] for k, a in report.arrays.items()}
-    if report.indptr is None:
-        return Report(ids, arrays)
-    a, b = report.indptr[i : i + 2]
-    ragged = {k: values[a:b] for k, values in report.ragged.items()}
-    return Report(ids, arrays, ragged, np.array([0, b - a]))
+def one_by_one(reports: Sequence[Report]) -> list[Report]:
+    """Split reports by user."""
+    return [take_rows(report, np.array([i])) for report in reports for i in range(report.n_users)]
 
 
 def _with(whole: Any, part: str, name: str, array: Any) -> Any:
@@ -145,7 +141,7 @@ def what_nobody_honest_sends_is_refused(subject: Subject) -> None:
     """
     for query, reports in subject.honest:
         drawn = query.trust is not Trust.CENTRAL
-        users = [one_of(report, i) for report in reports for i in range(report.n_users)]
+        users = one_by_one(reports)
         summaries = [query.fold(user) for user in users[-FEW:]]  # extreme records come last
         for part in ("sums", "keyed", "rows"):
             for name in getattr(summaries[0], part):

@@ -28,7 +28,7 @@ from simulations.contract.law import (
     demand_same_summary,
     law,
 )
-from simulations.contract.subject import SEED, Subject, inner, whole_numbers
+from simulations.contract.subject import SEED, Subject, whole_numbers
 
 MANY_TIMES = 1000
 
@@ -158,7 +158,7 @@ def every_purpose_has_its_own_words(subject: Subject) -> None:
     """No user's substream is drawn from twice in one answer: two draws would be one."""
     users = subject.users
     for query, number in subject.queries:
-        asked, digest = inner(query), query_digest(query, number)
+        asked, digest = query.inner, query_digest(query, number)
         chosen = users.select(asked.cohort)
         asked.answer(chosen, NotedStreams.noted(chosen, digest))
         asked.answer_folded(chosen, partial(NotedStreams.noted, context=digest))
@@ -176,7 +176,7 @@ def every_word_that_is_drawn_is_used(subject: Subject) -> None:
     far.append(larger_record(users, min(5, len(users) - 1)))
     used: dict[tuple[str, str, int], bool] = {}
     for query, number in subject.queries:
-        asked, digest = inner(query), query_digest(query, number)
+        asked, digest = query.inner, query_digest(query, number)
         batches = [users.select(asked.cohort), *far]
         for path, column in _drawn(asked, batches[0], digest):
             name = asked.wire_name, path, column

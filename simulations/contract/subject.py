@@ -14,7 +14,6 @@ import numpy as np
 
 from clients.answers import streams
 from fedhist.channels.scalar import ScalarChannel
-from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
@@ -154,7 +153,7 @@ class Subject:
         for query, number in self.queries:
             groups = [self.users.select(query.cohort), *extreme]
             reports = [self.answer(query, group, number) for group in groups]
-            channel = getattr(getattr(query, "query", query), "channel", None)
+            channel = getattr(query.inner, "channel", None)
             if isinstance(channel, ScalarChannel) and math.isfinite(query.release.epsilon):
                 ends = channel.alphabet()[[0, -1]].astype(channel.dtype)
                 reports.append(Report(self.users.ids[:2], dict.fromkeys(reports[0].arrays, ends)))
@@ -259,8 +258,3 @@ def subject_of(protocol: Protocol, users: Users | None = None) -> Subject:
         while len(_subjects) > MOST_SUBJECTS:
             _subjects.popitem(last=False)
     return _subjects[key]
-
-
-def inner(query: Query) -> Query:
-    """Return the question that users answer, without what is put around it."""
-    return query.query if isinstance(query, Aggregated) else query
