@@ -146,14 +146,12 @@ class Selection(Mechanism):
             changed=task.touched,
             label="selection",
         )
-        p, public = (
-            np.asarray(plan.p[chosen]),
-            {
-                "epsilon_per_symbol": each,
-                "hypotheses": float(len(plan.p)),
-                "thresholds": float(len(plan.thresholds)),
-            },
-        )
+        p = np.asarray(plan.p[chosen])
+        public = {
+            "epsilon_per_symbol": each,
+            "hypotheses": float(len(plan.p)),
+            "thresholds": float(len(plan.thresholds)),
+        }
         if self.sparse:
             query = ExceedanceCounts(task.domain, task.m, (0,))
             summary = yield query
