@@ -78,8 +78,8 @@ class MaskedSum:
         asked = list(nodes)
         line = self.journal.find("masked", self.round_index)
         try:
-            for kept in self.journal.lines("seated", self.round_index):  # the last one counts
-                self._flower = {int(place): flower for place, flower in kept["places"].items()}
+            for seats in self.journal.lines("seated", self.round_index):  # the last one counts
+                self._flower = {int(place): flower for place, flower in seats["places"].items()}
             if line is None:
                 self._seat(asked)
                 attempt = self._begin()

@@ -236,9 +236,9 @@ class ExceedanceCounts(Query):
     def fold(self, report: Report) -> Summary:
         n = len(self.domain) * len(self.thresholds)
         total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n).astype(np.int64)
-        kept = {name: a.sum(keepdims=True, dtype=np.int64) for name, a in report.arrays.items()}
+        numbers = {name: a.sum(keepdims=True, dtype=np.int64) for name, a in report.arrays.items()}
         cells = total.reshape(len(self.domain), len(self.thresholds))
-        return Summary(report.n_users, {"users": cells} | kept)
+        return Summary(report.n_users, {"users": cells} | numbers)
 
     def above(self, summary: Summary) -> NDArray[np.int64]:
         """Count the users with more than t of each symbol: (k, |T|), a copy. NOT PRIVATE."""

@@ -41,8 +41,8 @@ def keep(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     some = users.slice(0, min(PROBED, n)).in_memory()
     if size_of(some) * n > room * len(some):
         return users, 0
-    kept = InMemory(users)
-    return kept, size_of(kept.whole)
+    held = InMemory(users)
+    return held, size_of(held.whole)
 
 
 def size_of(users: Users) -> int:

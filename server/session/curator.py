@@ -379,9 +379,10 @@ class Curator:
 
         return unpack_keyed(self._release(label, cost, draw))
 
-    def keys(self, part: Keyed, how: WeightedKeys) -> Keys:
+    def keys(self, part: Keyed, mechanism: WeightedKeys) -> Keys:
         """Release which keys pass a threshold, at the cost that the mechanism states."""
-        return unpack_keyed(self._release("keys", how.release, lambda n: how.draw(part, n))).keys
+        law = mechanism.release
+        return unpack_keyed(self._release("keys", law, lambda n: mechanism.draw(part, n))).keys
 
 
 # -- sizes of the noise ---------------------------------------------------------------------------

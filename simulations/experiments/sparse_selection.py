@@ -195,13 +195,13 @@ def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:
     """
     if p <= 0 or trials == 0:
         return np.zeros(0, dtype=np.int64)
-    findings, last = [], -1
+    parts, last = [], -1
     while last < trials:
         expected = (trials - last) * p
         gaps = rng.geometric(min(p, 1.0), math.ceil(expected + 4 * math.sqrt(expected) + 8))
-        findings.append(last + np.cumsum(gaps))
-        last = int(findings[-1][-1])
-    places = np.concatenate(findings)
+        parts.append(last + np.cumsum(gaps))
+        last = int(parts[-1][-1])
+    places = np.concatenate(parts)
     return np.asarray(places[places < trials], dtype=np.int64)
 
 

@@ -109,9 +109,9 @@ class Table:
     @property
     def usual(self) -> Table:
         """The table without the columns that people do not read."""
-        kept = [i for i, c in enumerate(self.columns) if not c.more]
-        rows = [r if r is None else [r[i] if i < len(r) else "" for i in kept] for r in self.rows]
-        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
+        shown = [i for i, c in enumerate(self.columns) if not c.more]
+        rows = [r if r is None else [r[i] if i < len(r) else "" for i in shown] for r in self.rows]
+        return replace(self, columns=tuple(self.columns[i] for i in shown), rows=tuple(rows))
 
     @property
     def header(self) -> tuple[str, ...]:

@@ -103,19 +103,19 @@ def repeated(protocol: fh.Protocol, users: fh.Users, **law: float) -> Repeated:
 
 def test_who_keeps_a_record_sends_one_report() -> None:
     users = holding([0] * 500 + [1] * 300 + [2] * 200)
-    fresh, kept = repeated(ORACLE, users, times=4).ways
-    assert len(set(kept.errors)) == 1
+    fresh, memoized = repeated(ORACLE, users, times=4).ways
+    assert len(set(memoized.errors)) == 1
     assert len(set(fresh.errors)) == 4
-    assert (kept.most, kept.mean) == ([1.0] * 4, [1.0] * 4)
+    assert (memoized.most, memoized.mean) == ([1.0] * 4, [1.0] * 4)
     assert fresh.most == [1.0, 2.0, 3.0, 4.0]
-    assert kept.together == pytest.approx(kept.errors[0])
+    assert memoized.together == pytest.approx(memoized.errors[0])
     sent = ORACLE.query.sent
     for fold, memoize in product((True, False), repeat=2):
         options = Options(seed=3, fold=fold, memoize=memoize)
-        same = execute(ORACLE, users, options).estimate.needed(sent) == kept.estimates[0]
+        same = execute(ORACLE, users, options).estimate.needed(sent) == memoized.estimates[0]
         assert same.all() == memoize
-    _, kept = repeated(ORACLE, users, times=4, leave=1.0).ways
-    assert kept.most == [1.0] * 4
+    _, memoized = repeated(ORACLE, users, times=4, leave=1.0).ways
+    assert memoized.most == [1.0] * 4
 
 
 def test_a_user_who_changes_changes_nobody_else() -> None:

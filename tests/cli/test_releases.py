@@ -170,7 +170,7 @@ class Killed(BaseException):
 def test_a_killed_run_goes_on_from_its_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     import simulations.runs.releases as module
 
-    kept = {"run_journal": "journal", "run_ledger": "book.json"}
+    files = {"run_journal": "journal", "run_ledger": "book.json"}
     real, asked = module.drive, list[str]()
 
     def drive(session: Any, *rest: Any) -> Any:
@@ -181,11 +181,11 @@ def test_a_killed_run_goes_on_from_its_journal(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(module, "drive", drive)
     with pytest.raises(Killed):
-        run_releases(plan(DRINKS + AGES, **kept))
+        run_releases(plan(DRINKS + AGES, **files))
     assert [s.state for s in DataLedger("book.json").read()[1]] == ["reserved"]
     monkeypatch.setattr(module, "drive", real)
-    first = run_releases(plan(DRINKS + AGES, **kept))
-    again = run_releases(plan(DRINKS + AGES, **kept))
+    first = run_releases(plan(DRINKS + AGES, **files))
+    again = run_releases(plan(DRINKS + AGES, **files))
     whole = run_releases(plan(DRINKS + AGES))
     assert first.rows == again.rows == whole.rows
     assert [s.state for s in DataLedger("book.json").read()[1]] == ["spent"]
@@ -371,8 +371,8 @@ def test_histograms_count_pairs_of_public_groups_only() -> None:
 
 
 def test_groups_go_on_from_their_journals() -> None:
-    kept = {"run_journal": "journal", "run_ledger": "book.json"}
-    first, again = (run_releases(plan(AGES + BY + DRINKS, **kept)) for _ in range(2))
+    files = {"run_journal": "journal", "run_ledger": "book.json"}
+    first, again = (run_releases(plan(AGES + BY + DRINKS, **files)) for _ in range(2))
     assert first.rows == again.rows == run_releases(plan(AGES + BY + DRINKS)).rows
     assert len({p.parent for p in Path("journal").rglob("journal.jsonl")}) == 3
 

@@ -70,12 +70,12 @@ def test_one_item_is_drawn_by_its_count() -> None:
 def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
     tokens = [item for item, count in RECORD.items() for _ in range(count)]
     every = Counter(tuple(sorted(c)) for c in combinations(tokens, k))
-    law = {kept: times / comb(len(tokens), k) for kept, times in every.items()}
+    law = {subset: times / comb(len(tokens), k) for subset, times in every.items()}
     users = everybody(RECORD)
-    kept = Counter(
+    subset = Counter(
         tuple(sorted(map(str, r))) for r in records(fh.draw_subset(users, k, streams(users)))
     )
-    assert_law(kept, law)
+    assert_law(subset, law)
 
 
 def test_means_in_a_range_are_those_of_clipped_samples() -> None:
@@ -95,8 +95,8 @@ def test_means_in_a_range_are_those_of_clipped_samples() -> None:
 @pytest.mark.parametrize("distinct", [False, True])
 def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
     users = mixed()
-    kept = fh.draw_subset(users, 5, streams(users), distinct=distinct)
-    for a, b in zip(records(users), records(kept), strict=True):
+    subset = fh.draw_subset(users, 5, streams(users), distinct=distinct)
+    for a, b in zip(records(users), records(subset), strict=True):
         size = len(set(b)) if distinct else len(b)
         assert size == min(5, len(set(a)) if distinct else len(a))
         assert not Counter(b) - Counter(a)
@@ -107,12 +107,12 @@ def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
 
 def test_every_subset_of_items_or_samples_is_as_likely_and_kept_whole() -> None:
     users = everybody(RECORD)
-    kept = Counter(records(fh.draw_subset(users, 2, streams(users), distinct=True)))
+    subset = Counter(records(fh.draw_subset(users, 2, streams(users), distinct=True)))
     pairs = combinations(sorted(RECORD), 2)
-    assert_law(kept, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
+    assert_law(subset, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
     users = everybody([4.0, 1.0, 3.0, 0.5, 2.0])
-    kept = Counter(records(fh.draw_subset(users, 3, streams(users))))
-    assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
+    subset = Counter(records(fh.draw_subset(users, 3, streams(users))))
+    assert_law(subset, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
 
 
 INDPTR = np.array([0, 2, 2, 5])
