@@ -399,7 +399,7 @@ def _check_moves(adjacency: Adjacency, act: Act, exact: dict[str, Any]) -> None:
 
 def _key_weight(act: Act) -> float:
     """Return how far one user moves the weights of keys, in l2."""
-    return WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+    return WEIGHT * (math.sqrt(2) if act.told["mechanism"].replaced else 1.0)
 
 
 def _declared(act: Act) -> float | None:
