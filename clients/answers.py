@@ -10,8 +10,7 @@ import numpy as np
 from clients.randomizers.share_noise import draw_share
 from fedhist.base.hashing import mix64
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.query import Query, Report, Summary
-from fedhist.model.trees import Tree
+from fedhist.model.query import Query, Report, Summary, Tree
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams

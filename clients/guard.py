@@ -24,9 +24,8 @@ from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_choice, check_integer, check_within, is_real
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
-from fedhist.privacy.adjacency import USER_LEVEL, convert
 from fedhist.privacy.aggregation import TAU
-from fedhist.privacy.guarantee import Adjacency, Release, Trust
+from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, Release, Trust, convert
 from fedhist.privacy.ledger import SLACK
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Policy(metaclass=PlainArguments):
         of so many is not counted on.
     adjacency : {"replace-user", "zero-out-user", "add-remove-user"}
         What must not show, and what budgets are stated under: a cost under another adjacency is
-        converted (:func:`~fedhist.privacy.adjacency.convert`). "add-remove-user" hides who is on
+        converted (:func:`~fedhist.privacy.guarantee.convert`). "add-remove-user" hides who is on
         this node: then only sums that keep the number of users private are answered.
     delta : float
         Budget of each user over all such queries, beside that of epsilon.

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.base.checks import check_choice
-from fedhist.privacy.adjacency import USER_LEVEL, convert
-from fedhist.privacy.guarantee import Adjacency, Release
+from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, Release, convert
 from fedhist.users.cohort import Cohort
 
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fedhist.model.evaluation import Facts as Facts
     from fedhist.model.evaluation import measured as measured
     from fedhist.model.finite import FiniteChannel as FiniteChannel
-    from fedhist.model.prediction import Prediction as Prediction
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol
     from fedhist.model.protocol import Script as Script
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from fedhist.model.query import Summary as Summary
     from fedhist.model.registry import register_protocol as register_protocol
     from fedhist.model.registry import register_query as register_query
+    from fedhist.model.truths import Prediction as Prediction
     from fedhist.model.truths import Truth as Truth
     from fedhist.privacy.aggregation import Aggregation as Aggregation
     from fedhist.privacy.guarantee import Adjacency as Adjacency

@@ -17,8 +17,7 @@ import numpy as np
 from fedhist.base.arrays import Words
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.base.text import one_line
-from fedhist.model.query import Query, Report, Summary
-from fedhist.model.trees import Tree
+from fedhist.model.query import Query, Report, Summary, Tree
 from fedhist.privacy.guarantee import Trust
 from server.reports import Ids, take_rows, well_formed
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import MASK64, digest64
 from fedhist.model.codec import protocol_digest
 from fedhist.model.protocol import Protocol
-from fedhist.privacy.noise_source import (
+from fedhist.privacy.noise_law import (
     Noise,
     NoiseSource,
     Shape,

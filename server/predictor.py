@@ -20,11 +20,11 @@ from fedhist.base.hashing import digest64
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import protocol_digest, query_digest, summary_arrays
 from fedhist.model.evaluation import Facts
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
+from fedhist.model.truths import Prediction
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.noise_source import seeded_gaussian
+from fedhist.privacy.noise_law import seeded_gaussian
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.kept import InMemory, keep

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 import fedhist as fh
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_source import Noise
+from fedhist.privacy.noise_law import Noise
 from fedhist.users.shards import BLOCK, Wrapped
 from server.noise import SecureNoise, SimulatedNoise
 from server.session.journal import Journal

@@ -19,8 +19,7 @@ from hypothesis.extra import numpy as hnp
 import fedhist as fh
 from fedhist.flower.wire import pack_array, unpack_array
 from fedhist.model.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
-from fedhist.privacy.adjacency import USER_LEVEL, Moves, NoTotalError, convert
-from fedhist.privacy.guarantee import zcdp_epsilon
+from fedhist.privacy.guarantee import USER_LEVEL, Moves, NoTotalError, convert, zcdp_epsilon
 
 law = settings(max_examples=150, deadline=None, derandomize=True)
 

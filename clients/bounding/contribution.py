@@ -19,7 +19,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, offsets, read_only
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 

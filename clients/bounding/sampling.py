@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import columns_of, domain_lookup
 from fedhist.base.arrays import Words, offsets
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix, unit1
+from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys

@@ -23,7 +23,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 

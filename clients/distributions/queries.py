@@ -34,8 +34,7 @@ from fedhist.base.checks import check_integer, check_scale, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.privacy.guarantee import Adjacency, Trust, sqrt_up
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items

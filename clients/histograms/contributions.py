@@ -15,8 +15,7 @@ from fedhist.base.checks import check_size
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.privacy.guarantee import Adjacency, Trust, sqrt_up
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, check_domain

@@ -15,8 +15,7 @@ from fedhist.base.checks import check_scale, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
+from fedhist.privacy.guarantee import Adjacency, Trust, sensitivity_multipliers, sqrt_up
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, check_domain

@@ -10,7 +10,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Integers, Words
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.channels.bits import count_bits, n_words, vote_totals
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle

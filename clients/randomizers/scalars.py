@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import bernoulli_bits_kernel
+from fedhist.base.lazy import kernel
 from fedhist.channels.bits import BitTally, UnaryChannel, add_rows, n_words
 from fedhist.channels.scalar import LatticeChannel, OneBitChannel, ScalarChannel, into_unit
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold

@@ -30,9 +30,9 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, digest64, mix
-from fedhist.privacy.noise_source import exact_noise
+from fedhist.base.lazy import kernel
+from fedhist.privacy.noise_law import exact_noise
 from fedhist.privacy.shares import ShareNoise
 
 WORK, BITS = 192, 128

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from clients.records.user_rows import norms, norms_and_units
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, counter_words, mix
+from fedhist.base.lazy import kernel
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit, Table, normal_cells, point_keys
 from fedhist.channels.sphere import SphereChannel

@@ -17,7 +17,7 @@ from clients.bounding.contribution import columns_of, user_norms
 from clients.bounding.sampling import MOST_TOKENS, cut_rows, in_domain, random_clip
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys

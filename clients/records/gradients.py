@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from clients.records.user_rows import shrink
 from fedhist.base.arrays import Floats
-from fedhist.base.compiled import kernel
 from fedhist.base.errors import PopulationError
+from fedhist.base.lazy import kernel
 from fedhist.users.columns import Samples
 
 Model = Literal["least-squares", "logistic"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from clients.bounding.contribution import Lookup
 from fedhist.base.arrays import Floats, Integers, read_only
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 
 FRAME_STEPS = 1 << 20
 """Steps per radius in which scaled rows are sent: integers, whose sums are exact."""

@@ -20,7 +20,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1

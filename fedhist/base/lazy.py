@@ -1,10 +1,11 @@
-"""Names that are imported when they are first asked for (PEP 562), and calls in other processes."""
+"""What waits until it is needed: imports of names (PEP 562), compiled loops, calls elsewhere."""
 
 from __future__ import annotations
 
 import ast
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -54,3 +55,29 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     That hides somebody's ``simulations.py`` before the function's own module is looked for.
     """
     return function(*arguments)
+
+
+def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a loop that holds no lock; beside an installation that is read-only, without cache.
+
+    Numba caches beside the source or in the user's cache, and refuses where both are read-only.
+    """
+    import numba
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:
+            _warn_once()
+            return numba.njit(nogil=True, **options)(function)
+
+    return compiled
+
+
+@cache
+def _warn_once() -> None:
+    print(
+        "no folder for numba's cache can be written, so every process compiles again; "
+        "NUMBA_CACHE_DIR names one",
+        file=sys.stderr,
+    )

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Bounds, Floats, Words
 from fedhist.base.checks import check_count
-from fedhist.base.compiled import kernel
 from fedhist.base.errors import WireError
+from fedhist.base.lazy import kernel
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Report, only_array
 from fedhist.privacy.guarantee import check_budget

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 
 
 def next_power_of_two(n: int) -> int:

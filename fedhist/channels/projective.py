@@ -21,7 +21,7 @@ import numpy as np
 import scipy.fft
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.compiled import kernel
+from fedhist.base.lazy import kernel
 from fedhist.channels.hadamard import fwht
 
 MOST_CELLS = 1 << 24

@@ -28,8 +28,8 @@ from scipy.special import betaincinv, gammaln, ndtri, roots_legendre
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, digest64, mix
+from fedhist.base.lazy import kernel
 from fedhist.channels.layers import Layers
 from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.finite import FiniteChannel

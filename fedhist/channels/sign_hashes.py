@@ -20,8 +20,8 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix
+from fedhist.base.lazy import kernel
 from fedhist.channels.bits import n_words
 from fedhist.users.keys import keyed_hash
 

@@ -22,8 +22,7 @@ from fedhist.base.errors import FedhistError, MissingReplies, WireError
 from fedhist.model.query import Around, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.model.share import Share
-from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.guarantee import Adjacency, Release, Trust
+from fedhist.privacy.guarantee import Adjacency, Moves, Release, Trust
 from fedhist.privacy.shares import fits
 from fedhist.users.batch import Users
 

@@ -27,7 +27,7 @@ class Display:
     interval : str
         What is added to "± 1.96 standard errors": "of the noise (clipping bias apart)".
     loss : str
-        Common loss of comparisons, see :mod:`fedhist.model.losses`; empty: each protocol's own.
+        Common loss of comparisons, see :mod:`fedhist.model.truths`; empty: each protocol's own.
     """
 
     form: Literal["coordinates", "items", "cells", "quantiles"] = "coordinates"

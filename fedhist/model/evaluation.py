@@ -17,9 +17,8 @@ from typing import Any
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.prediction import LowerBound, Prediction
-from fedhist.model.query import Summary
-from fedhist.model.trees import Tree
+from fedhist.model.query import Summary, Tree
+from fedhist.model.truths import LowerBound, Prediction
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, Wrapped

@@ -16,9 +16,8 @@ from fedhist.base.text import one_line, visible
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts, measured, simulated
 from fedhist.model.fields import check_fields
-from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.query import CHUNK, Query, Summary
-from fedhist.model.truths import Truth
+from fedhist.model.truths import LowerBound, Prediction, Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -238,7 +237,7 @@ class Protocol(ABC, metaclass=PlainArguments):
 
         That is: releases, questions and the estimate neither use nor publish the exact number of
         users. A ledger states costs under other adjacencies by it; see
-        :mod:`fedhist.privacy.adjacency`. Default, and always right: False.
+        :mod:`fedhist.privacy.guarantee`. Default, and always right: False.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""Query: one round trip. Report: what users answer. Summary: what the server adds up.
+"""Query: one round trip. Report: what users answer. Summary: what the server adds up, in a Tree.
 
 A Query is a frozen dataclass; every field is PUBLIC and travels to the clients, and nothing else
 does. Its methods are the two halves of the round: ``answer`` runs where the data are, ``fold``
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Array, Bounds, PlainArguments, Words
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.model.finite import FiniteChannel
-from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
+from fedhist.privacy.guarantee import EXACT, Adjacency, Moves, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, add_up
@@ -28,6 +27,7 @@ from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
     from fedhist.privacy.shuffling import Hiding
+
 
 CHUNK = 4096
 """Users per batch when a node is walked; fixed, because real-valued sums depend on it."""
@@ -431,3 +431,56 @@ def check_parties(query: Query, n_nodes: int) -> None:
     if query.parties not in (None, n_nodes):
         parties = f"{query.label!r} is for {query.parties} parties, whose shares of noise add up"
         raise FedhistError(f"{parties}, but {n_nodes} nodes are asked")
+
+
+class Tree:
+    """A sum of summaries by number: of all leaves, in whatever order they come.
+
+    It has the shape of a tree, so that who added what, and when, changes no digit: the sum of
+    leaves 0, 1, ... is that of aligned pairs, of aligned pairs of pairs, and so on; a leaf that is
+    not there is passed over. Blocks of a node's users are leaves, and so are nodes by index.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[int, int], Summary] = {}
+
+    def __len__(self) -> int:
+        """Count the partial sums that wait for their neighbours."""
+        return len(self._parts)
+
+    def add(self, index: int, part: Summary, level: int = 0) -> None:
+        """Add leaf ``index``, or the sum of leaves ``index 2^level`` to ``(index + 1) 2^level``."""
+        while (level, index ^ 1) in self._parts:
+            other = self._parts[level, index ^ 1]
+            part = Summary.merge([other, part] if index & 1 else [part, other])
+            del self._parts[level, index ^ 1]
+            level, index = level + 1, index >> 1
+        if (level, index) in self._parts:
+            raise ValueError(f"part {index} of level {level} was added already")
+        self._parts[level, index] = part
+
+    def join(self, other: Tree) -> None:
+        """Add what another tree holds, of other leaves."""
+        for (level, index), part in other._parts.items():
+            self.add(index, part, level)
+
+    def total(self) -> Summary:
+        """Return the sum of what was added; nothing is taken out."""
+        return Summary.merge([self.own_total()])
+
+    def own_total(self) -> Summary:
+        """Return the sum as :meth:`total` does; the part itself, if one was added and has sums."""
+        parts, level = dict(self._parts), 0
+        while len(parts) > 1:
+            here = sorted(i for at, i in parts if at == level)
+            for index in here:
+                if (level, index) not in parts:
+                    continue  # its neighbour took it along
+                joined = parts.pop((level, index))
+                other = parts.pop((level, index ^ 1), None)
+                if other is not None:  # the smaller index comes first
+                    joined = Summary.merge([joined, other])
+                parts[level + 1, index >> 1] = joined
+            level += 1
+        only = next(iter(parts.values()), None)
+        return only if only is not None and only.linear else Summary.merge(parts.values())

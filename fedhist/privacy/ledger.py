@@ -10,8 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy.adjacency import Moves, NoTotalError, convert
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, zcdp_epsilon
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    Guarantee,
+    Moves,
+    NoTotalError,
+    Release,
+    convert,
+    zcdp_epsilon,
+)
 from fedhist.users.cohort import Cohort
 
 SLACK = 1 + 1e-9

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Words
-from fedhist.base.compiled import kernel
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64, hash_bytes_kernel, keyed_hash_kernel, mix64
+from fedhist.base.lazy import kernel
 
 USER_ID_KEY = digest64("fedhist.user-id")
 

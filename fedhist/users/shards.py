@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BLOCK = 65_536
 """Users that are made, answered and added up at a time; fixed, because real-valued sums depend on
-it (:mod:`fedhist.model.trees`)."""
+it (:mod:`fedhist.model.query`)."""
 
 MOST_IN_MEMORY = 10_000_000
 """Users that are made or read to be held in memory at once. Who loads a file of more holds them."""

@@ -11,9 +11,9 @@ from typing import ClassVar, Self
 
 from clients.central_means.queries import STEPS, SummedMeans
 from fedhist.model.evaluation import Facts
-from fedhist.model.prediction import Prediction
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
+from fedhist.model.truths import Prediction
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.users.batch import Users
 from server.central_means.central_mean import CentralMeans, some_users

@@ -30,13 +30,11 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import SQUARED_L2
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.adjacency import ONE_COUNT
-from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
+from fedhist.model.truths import SQUARED_L2, LowerBound
+from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget, zcdp_rho
 from fedhist.users.batch import Users
 from server.central_means.localizing import (
     BINS,

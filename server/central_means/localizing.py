@@ -22,8 +22,7 @@ import numpy as np
 
 from clients.central_means.queries import ball_sensitivities
 from fedhist.base.arrays import Floats, Integers
-from fedhist.privacy.adjacency import ONE_COUNT
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import ONE_COUNT, Adjacency
 from fedhist.privacy.noise_law import noise_per_sensitivity
 
 if TYPE_CHECKING:

@@ -36,9 +36,8 @@ from clients.histograms.contributions import NormHistogram
 from fedhist.base.arrays import Floats
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, check_budget, gaussian_multiplier
+from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget, gaussian_multiplier
 from fedhist.users.keys import Keys
 from server.session.curator import Curator
 

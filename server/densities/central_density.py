@@ -25,9 +25,8 @@ from clients.densities.queries import (
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.guarantee import Adjacency, Moves, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from server.densities.density_target import DensityTarget
 from server.densities.plan import best_level

@@ -15,9 +15,8 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import LowerBound, Truth
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.plan import tail_energy

@@ -35,9 +35,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.guarantee import check_budget, sqrt_up
 from fedhist.privacy.noise_law import NoiseLaw
-from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.users.keys import Keys
 from server.distributions.binomial_scores import SCORE_SENSITIVITY, SelectionPlan, pick_eta
 from server.distributions.mechanisms import Learned, presence_error

@@ -26,8 +26,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, Moves, check_budget, zcdp_rho
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from server.distributions.centred import SPENT, CentredTask, centred

@@ -24,7 +24,7 @@ from clients.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.truths import Truth
-from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.privacy.guarantee import sqrt_up
 from server.distributions.binomial_scores import (
     MOST_HYPOTHESES,
     SCORE_SENSITIVITY,

@@ -24,11 +24,11 @@ from threadpoolctl import threadpool_limits
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_count, check_scale
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import digest64
+from fedhist.base.lazy import kernel
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.privacy.guarantee import Release, zcdp_rho
-from fedhist.privacy.noise_source import Sampler
+from fedhist.privacy.noise_law import Sampler
 from server.central_means.localizing import median_scores
 from server.few_users.plan import CLIP_RADII, MEDIAN_SHARE, Buckets, FewUsersPlan, n_bins
 

@@ -20,9 +20,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
 from fedhist.base.errors import PopulationError
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1
-from fedhist.model.prediction import Prediction
 from fedhist.model.registry import register_protocol
+from fedhist.model.truths import L1, Prediction
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from server.few_users.few_users_mean import FewUsers

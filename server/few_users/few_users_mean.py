@@ -23,11 +23,10 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_size, check_within
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L2, l2
-from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
+from fedhist.model.truths import L2, LowerBound, Prediction, l2
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from server.central_means.central_mean import CentralMean

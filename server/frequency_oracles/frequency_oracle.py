@@ -39,11 +39,9 @@ from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import SQUARED_L2, LowerBound, Prediction, Truth, squared_l2
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users

@@ -19,11 +19,9 @@ from fedhist.base.search import first_true
 from fedhist.base.text import warned
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import L1, Prediction, Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.privacy.shuffler import Shuffling

@@ -45,9 +45,7 @@ from numpy.typing import NDArray
 from clients.bounding.size_curves import SHARE_PARTS
 from clients.histograms.key_queries import SizeCurves
 from fedhist.base.arrays import Floats
-from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.privacy.guarantee import Adjacency, Moves, sensitivity_multipliers
 from server.clip_choice.rule import Choice, Search, at_the_top
 from server.session.curator import Curator
 from server.session.unknown_keys import key_threshold, printed_key_threshold

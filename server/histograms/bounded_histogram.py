@@ -23,16 +23,13 @@ from clients.histograms.queries import ClippedCounts
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
+from fedhist.model.truths import L1, Prediction
 from fedhist.privacy import noise_law
-from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, check_budget
-from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.privacy.guarantee import Adjacency, Moves, check_budget, sensitivity_multipliers
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from fedhist.users.shards import Shard

@@ -12,10 +12,9 @@ from clients.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.truths import L1, Prediction
 from fedhist.privacy import noise_law
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget

@@ -35,9 +35,8 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy import noise_law
-from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain, user_ids
 from fedhist.users.shards import Shard

@@ -32,9 +32,8 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
-from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget, sensitivity_multipliers
 from fedhist.privacy.noise_law import NoiseLaw
-from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.clip_choice.rule import Choice

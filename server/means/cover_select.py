@@ -27,10 +27,9 @@ from fedhist.base.text import warned
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import SQUARED_L2
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.truths import SQUARED_L2, LowerBound
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users

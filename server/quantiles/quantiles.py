@@ -16,8 +16,15 @@ from fedhist.base.checks import check_choice
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.adjacency import USER_LEVEL, Moves
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
+from fedhist.privacy.guarantee import (
+    USER_LEVEL,
+    Adjacency,
+    Guarantee,
+    Moves,
+    Trust,
+    check_budget,
+    zcdp_rho,
+)
 from fedhist.users.batch import Users
 from server.quantiles.quantile_target import QuantileTarget
 

@@ -39,11 +39,10 @@ from fedhist.base.checks import (
 from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts, measured
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import LowerBound, Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
 from fedhist.users.batch import Users

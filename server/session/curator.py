@@ -21,8 +21,8 @@ from fedhist.base.checks import check_choice, check_count, check_size
 from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Keyed, Query
-from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import (
+    Moves,
     Release,
     Trust,
     approximate,
@@ -33,7 +33,7 @@ from fedhist.privacy.guarantee import (
 )
 from fedhist.privacy.lattice_gaussian import discrete_gaussian_cost, discrete_gaussian_stds
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_source import Noise, NoiseSource, Sampler, Shape
+from fedhist.privacy.noise_law import Noise, NoiseSource, Sampler, Shape
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.session.journal import Journal
@@ -59,7 +59,7 @@ class Curator:
     """Releases exact values through named mechanisms, within one ledger.
 
     ``moves``, where a method takes it: how far one user moves the value under each adjacency, so
-    that the ledger can state the cost under others (:mod:`fedhist.privacy.adjacency`).
+    that the ledger can state the cost under others (:mod:`fedhist.privacy.guarantee`).
 
     Parameters
     ----------

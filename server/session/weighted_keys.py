@@ -32,10 +32,8 @@ from clients.histograms.key_queries import MOST_KEYS, WEIGHT, weight_of
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.query import Keyed
-from fedhist.privacy.guarantee import Release, approximate, check_budget
-from fedhist.privacy.noise_law import noise_per_sensitivity
-from fedhist.privacy.noise_source import NoiseSource
-from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.privacy.guarantee import Release, approximate, check_budget, sqrt_up
+from fedhist.privacy.noise_law import NoiseSource, noise_per_sensitivity
 from fedhist.users.keys import Keys
 from server.session.unknown_keys import pack_keyed
 

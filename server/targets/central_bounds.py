@@ -24,8 +24,7 @@ import math
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.model.losses import L1
-from fedhist.model.prediction import LowerBound
+from fedhist.model.truths import L1, LowerBound
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from server.targets.two_points import Sizes, binomial_distance
 

@@ -11,10 +11,8 @@ import numpy as np
 from fedhist.base.arrays import Array, Integers
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1, l1
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import L1, LowerBound, Truth, l1
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
+from fedhist.model.truths import LowerBound
 from fedhist.privacy.guarantee import Guarantee, Trust
 from server.targets.sample_sizes import Held
 from server.targets.two_points import Sizes, TwoPoints, coins, two_point_bound

@@ -14,10 +14,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
-from fedhist.model.truths import Truth
+from fedhist.model.truths import SQUARED_L2, LowerBound, Truth, squared_l2
 from fedhist.users.batch import Users
 from server.targets.lower_bounds import local_bounds, planned_sizes
 from server.targets.sample_sizes import held

@@ -9,9 +9,8 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.share import Share
-from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Moves, Trust
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.shares import modulus_bits
 from server.session.curator import Curator

@@ -9,8 +9,8 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from clients.randomizers.scalars import add_votes
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix
+from fedhist.base.lazy import kernel
 from fedhist.channels.bits import BitTally, UnaryChannel
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, in_turns, ratio, scaled

@@ -149,7 +149,7 @@ def starts_of(cls: type[Protocol]) -> tuple[str, list[str]]:
 def plain_text(text: str) -> str:
     """Turn the marks of a docstring into plain text, for a terminal.
 
-    >>> plain_text(":func:`~fedhist.model.losses.l1` of ``value`` [1]_")
+    >>> plain_text(":func:`~fedhist.model.truths.l1` of ``value`` [1]_")
     'l1 of value [1]'
     """
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)

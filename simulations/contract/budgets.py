@@ -14,8 +14,7 @@ from fedhist.base.arrays import Floats
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.query import Query
-from fedhist.privacy.adjacency import USER_LEVEL
-from fedhist.privacy.guarantee import Adjacency, Release, Trust, zcdp_epsilon
+from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, Release, Trust, zcdp_epsilon
 from fedhist.users.batch import join
 from server.noise import SimulatedNoise
 from simulations.contract.law import (

@@ -12,7 +12,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.noise_source import NoiseSource
+from fedhist.privacy.noise_law import NoiseSource
 from server.session.journal import LOG, Journal
 from server.session.session import Session
 from simulations.contract.law import (

@@ -13,7 +13,7 @@ from fedhist.base.chained_log import Line
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.ledger import Entry, Ledger
-from fedhist.privacy.noise_source import NoiseSource, Shape
+from fedhist.privacy.noise_law import NoiseSource, Shape
 from server.noise import SimulatedNoise
 from server.session.curator import Curator
 from server.session.journal import Journal

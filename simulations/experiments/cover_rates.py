@@ -20,7 +20,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.losses import squared_l2
+from fedhist.model.truths import squared_l2
 from fedhist.protocols import CoverSelect
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.local_populations import users_of

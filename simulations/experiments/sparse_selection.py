@@ -21,9 +21,9 @@ from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import digest64
-from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
+from fedhist.model.truths import squared_l2
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of
 from server.means.mean_linf import MeanLinf

@@ -22,8 +22,8 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Array, Floats, Integers, Words, read_only
-from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, MASK64, mix, unit1
+from fedhist.base.lazy import kernel
 
 CENTRAL = 0.425
 """Distance from the median, in probability, up to which one rational function will do [1]_."""

@@ -29,7 +29,6 @@ from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
-from server.trust.shuffles import Shuffles
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.named_files import builtin_names, key_value, settings_text
 from simulations.config.reading import (
@@ -412,6 +411,8 @@ def unshuffled(cls: type[Protocol]) -> str:
     """Say why a protocol's reports cannot pass a shuffler."""
     if cls.example().guarantee.trust is not Trust.LOCAL:
         return "a shuffler takes reports that users have randomized, and its users send none"
+    from server.trust.shuffles import Shuffles
+
     why = cls.unshuffled if issubclass(cls, Shuffles) else ""
     return why or "no report of its users is read alike, whoever sends it"
 

@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
-from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError, convert
-from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release
+from fedhist.privacy.guarantee import (
+    EXACT,
+    USER_LEVEL,
+    Adjacency,
+    Guarantee,
+    NoTotalError,
+    Release,
+    convert,
+)
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.files import plain
 from simulations.reporting.table import Column, Table, print_table
@@ -47,7 +54,7 @@ class Spending:
     ``epsilon``, ``delta``, ``rho``, ``slack``: the cost under ``adjacency``; ``state``: "reserved";
     "spent"; "uncharged", of a run that ended and charged nothing; "refused", of one that published
     nothing; ``run``: of a run with a journal: the journal's name; ``null_safe``: what the protocol
-    says of itself: see :mod:`fedhist.privacy.adjacency`; ``costs``: the cost under each adjacency,
+    says of itself: see :mod:`fedhist.privacy.guarantee`; ``costs``: the cost under each adjacency,
     of a run that has ended, where its charges tell it; others are converted.
     """
 

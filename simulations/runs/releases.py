@@ -5,7 +5,7 @@ of the population. All of them stand on one line of the data set's ledger, their
 folder, and so do their results. [protocol] holds the budget of all.
 
 The adjacency of the whole is replacement if one release is about that. What a release costs under
-it follows from :mod:`fedhist.privacy.adjacency`: where that is two steps, the release gets half of
+it follows from :mod:`fedhist.privacy.guarantee`: where that is two steps, the release gets half of
 its share.
 
 Local releases either answer one after the other, so that a user pays for all, or are asked of
@@ -30,8 +30,7 @@ from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import convert
-from fedhist.privacy.guarantee import LEAST_DELTA, Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import LEAST_DELTA, Adjacency, Guarantee, Trust, convert, pure
 from fedhist.privacy.guarantee import Release as Cost
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort

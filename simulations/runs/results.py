@@ -18,11 +18,9 @@ import fedhist
 from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.model.evaluation import Facts, simulated
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
-from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
-from fedhist.privacy.guarantee import Adjacency, Trust, chance_of_telling
+from fedhist.model.truths import Prediction, Truth
+from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, NoTotalError, Trust, chance_of_telling
 from fedhist.privacy.ledger import Ledger, whole
 from fedhist.users.keys import Keys
 from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate

@@ -12,8 +12,7 @@ from clients.answers import Tell, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Watched
-from fedhist.model.query import Query, Report, Summary, check_parties
-from fedhist.model.trees import Tree
+from fedhist.model.query import Query, Report, Summary, Tree, check_parties
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.kept import ROOM, keep

@@ -29,9 +29,8 @@ from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.base.lazy import call
 from fedhist.flower.host import Config
 from fedhist.flower.wire import answer_bytes
-from fedhist.model.query import Summary
+from fedhist.model.query import Summary, Tree
 from fedhist.model.registry import own_modules
-from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys

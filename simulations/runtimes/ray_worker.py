@@ -22,9 +22,8 @@ from clients.store import MemoryStore, NodeMemory
 from fedhist.base.errors import FedhistError
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.evaluation import Watched
-from fedhist.model.query import Summary
+from fedhist.model.query import Summary, Tree
 from fedhist.model.registry import load_like, load_plugin
-from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.kept import ROOM, InMemory, keep, size_of
 from fedhist.users.keys import Keys

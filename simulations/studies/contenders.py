@@ -16,12 +16,10 @@ from typing import Any
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.base.origin import in_words, origin_of
 from fedhist.model.evaluation import Facts, measured
-from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
-from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import NoTotalError, convert
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.model.truths import LowerBound, Truth
+from fedhist.privacy.guarantee import Adjacency, Guarantee, NoTotalError, Trust, convert, pure
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for
 from simulations.runs.config import Config, population_spec

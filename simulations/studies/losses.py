@@ -14,9 +14,9 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1, L2, SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
+from fedhist.model.truths import L1, L2, SQUARED_L2
 from fedhist.users.keys import Keys
 
 NORMS = (L1, SQUARED_L2, L2, "linf")

@@ -27,10 +27,10 @@ from fedhist.base.origin import in_words, whole
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Facts, measured
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
+from fedhist.model.truths import Prediction
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.adversaries import read_adversaries

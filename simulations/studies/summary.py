@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.model.prediction import LowerBound
+from fedhist.model.truths import LowerBound
 from simulations.reporting.numbers import far_off, half_width
 from simulations.studies.cells import Record
 from simulations.studies.levels import Premise

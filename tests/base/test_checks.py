@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedhist
-from fedhist.base import compiled
+from fedhist.base import lazy
 from fedhist.base.checks import check_choice, check_integer, check_scale
 from fedhist.base.search import first_true
 from fedhist.protocols import BoundedHistogram, FrequencyOracle, ItemHistogram, Mean
@@ -130,7 +130,7 @@ def test_a_kernel_without_a_folder_for_its_cache_is_compiled(
     """Of source that is in no file numba says the same as of a read-only installation."""
     scope: dict[str, object] = {}
     exec("def add(x, y):\n    return x + y", scope)
-    compiled._warn_once.cache_clear()
-    first, second = (compiled.kernel()(scope["add"]) for _ in range(2))
+    lazy._warn_once.cache_clear()
+    first, second = (lazy.kernel()(scope["add"]) for _ in range(2))
     assert first(1, 2) == second(1, 2) == 3
     assert capsys.readouterr().err.count("NUMBA_CACHE_DIR") == 1

@@ -14,8 +14,7 @@ from commands import Command
 
 from clients.guard_folder import FolderStore
 from clients.spending import Answered
-from fedhist.privacy.adjacency import NoTotalError
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, NoTotalError, Trust
 from fedhist.privacy.ledger import Ledger
 from server.session.journal import log_of
 from simulations.runs.data_ledger import DataLedger, common_adjacency

@@ -16,7 +16,7 @@ import pytest
 from commands import Command
 
 import fedhist as fh
-from fedhist.privacy.adjacency import NoTotalError
+from fedhist.privacy.guarantee import NoTotalError
 from fedhist.protocols import BoundedHistogram, BoxMean
 from simulations.runs.columns import Groups
 from simulations.runs.data_ledger import DataLedger

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.model.query import Summary
-from fedhist.model.trees import Tree
+from fedhist.model.query import Summary, Tree
 
 VALUES = np.random.default_rng(7).standard_cauchy(37)
 

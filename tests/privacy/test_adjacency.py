@@ -16,18 +16,19 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from fedhist.privacy.adjacency import (
+from fedhist.privacy.guarantee import (
     ONE_COUNT,
     USER_LEVEL,
     Moves,
     NoTotalError,
     convert,
+    gaussian_cost,
+    gaussian_multiplier,
     scaled,
+    sensitivity_multipliers,
     two_steps,
 )
-from fedhist.privacy.guarantee import gaussian_cost, gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols import BoundedHistogram, CentralDensity, PoissonCounts, Quantiles
 from tests.running import result
 

@@ -18,8 +18,8 @@ from fedhist import Estimate, Keys, MissingReplies, Protocol, Users
 from fedhist.base.errors import BatchWithheld
 from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
 from fedhist.model.evaluation import first_pass, walked
+from fedhist.model.query import Tree
 from fedhist.model.registry import load_plugin, protocol_class
-from fedhist.model.trees import Tree
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling

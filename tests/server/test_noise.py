@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from fedhist.model.registry import protocol_class
-from fedhist.privacy.noise_source import exact_noise, opendp
+from fedhist.privacy.noise_law import exact_noise, opendp
 from fedhist.protocols import BoundedHistogram
 from server.noise import AGAINST_US, SecureNoise, SimulatedNoise, noise_source
 from server.session.curator import NoiseSource

@@ -19,10 +19,9 @@ from fedhist.base.arrays import Floats
 from fedhist.base.errors import FedhistError
 from fedhist.base.origin import in_words
 from fedhist.model.evaluation import Facts, measured
-from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, parameters, protocols
-from fedhist.model.truths import Truth
+from fedhist.model.truths import L1, L2, SQUARED_L2, Truth, l1, l2, squared_l2
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from server.predictor import Repeated

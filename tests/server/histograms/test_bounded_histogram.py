@@ -10,7 +10,7 @@ import pytest
 
 import fedhist as fh
 from clients.histograms.queries import ClippedCounts
-from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.privacy.guarantee import sensitivity_multipliers
 from server.histograms.bounded_histogram import BoundedHistogram
 from server.histograms.item_histogram import ItemHistogram
 from server.noise import SimulatedNoise

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    gaussian_multiplier,
+    sensitivity_multipliers,
+    sqrt_up,
+)
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
-from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.keys import Keys
 from server.histograms.reference_clips import c_star_gaussian, c_star_laplace

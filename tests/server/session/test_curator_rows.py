@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import fedhist as fh
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_source import NoiseSource
+from fedhist.privacy.noise_law import NoiseSource
 from server.noise import SecureNoise, SimulatedNoise
 from server.session import curator as module
 from server.session.journal import Journal
