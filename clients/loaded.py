@@ -24,8 +24,7 @@ from clients.owned import (
     unreadable,
     users_of_file,
 )
-from fedhist.base.errors import PopulationError
-from fedhist.base.text import one_line
+from fedhist.base.errors import PopulationError, one_line
 from fedhist.flower.host import NodeSetup
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users

@@ -21,8 +21,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedhist.base.arrays import Array
-from fedhist.base.errors import MissingReplies, WireError
-from fedhist.base.text import one_line
+from fedhist.base.errors import MissingReplies, WireError, one_line
 from fedhist.flower.masked_wire import (
     Told,
     decode_told,

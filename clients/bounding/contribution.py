@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, offsets, read_only
 from fedhist.base.lazy import kernel
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 
 Lookup = NDArray[np.int32] | None
 Unsigned = NDArray[np.unsignedinteger[Any]]

@@ -29,8 +29,8 @@ from fedhist.base.arrays import Words, offsets
 from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 from fedhist.users.streams import Streams
 
 Int64s = NDArray[np.int64]

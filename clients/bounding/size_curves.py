@@ -24,8 +24,8 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.lazy import kernel
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 
 Int64s = NDArray[np.int64]
 

@@ -37,9 +37,8 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust, sqrt_up
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys, check_domain
-from fedhist.users.shards import BLOCK
+from fedhist.users.shards import BLOCK, Items
 from fedhist.users.streams import Streams
 
 MOST_EXCEEDANCES = 1 << 26

@@ -24,8 +24,7 @@ from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import MAX_FOLDS
+from fedhist.users.cohort import MAX_FOLDS, Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 

@@ -29,8 +29,8 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 from fedhist.users.streams import Streams
 
 Rows = tuple[NDArray[np.int64], NDArray[np.unsignedinteger], NDArray[np.uint64]]

@@ -40,8 +40,7 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import MAX_FOLDS, fold_of
+from fedhist.users.cohort import MAX_FOLDS, Cohort, fold_of
 from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 

@@ -27,8 +27,7 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import MAX_FOLDS
+from fedhist.users.cohort import MAX_FOLDS, Cohort
 from fedhist.users.keys import keyed_hash
 from fedhist.users.streams import Streams
 

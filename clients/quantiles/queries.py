@@ -22,8 +22,7 @@ from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import fold_of
+from fedhist.users.cohort import Cohort, fold_of
 from fedhist.users.streams import Streams
 
 OF = ("samples", "user-means")

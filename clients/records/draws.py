@@ -19,8 +19,8 @@ from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
 from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items, Samples
 from fedhist.users.streams import Streams, integer_threshold
 
 

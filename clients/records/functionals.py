@@ -35,9 +35,9 @@ from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.part import Functional, VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users
-from fedhist.users.columns import Samples
-from fedhist.users.folds import MAX_FOLDS
+from fedhist.users.cohort import MAX_FOLDS
 from fedhist.users.keys import Keys, public_signs
+from fedhist.users.shards import Samples
 
 
 @register_part

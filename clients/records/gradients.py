@@ -16,7 +16,7 @@ from clients.records.user_rows import shrink
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.base.lazy import kernel
-from fedhist.users.columns import Samples
+from fedhist.users.shards import Samples
 
 Model = Literal["least-squares", "logistic"]
 

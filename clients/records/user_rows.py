@@ -16,7 +16,7 @@ from clients.bounding.contribution import Lookup
 from fedhist.base.arrays import Floats, Integers, read_only
 from fedhist.base.lazy import kernel
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
+from fedhist.users.shards import Items, Samples
 
 
 @kernel(forceinline=True)

@@ -6,6 +6,7 @@ Bad parameters are ``ValueError`` at construction; these are what can go wrong l
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -90,3 +91,39 @@ def closest(value: object, listed: Iterable[str]) -> str:
     text = value if isinstance(value, str) else ""
     close = difflib.get_close_matches(text, list(listed), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+NARROWEST = 40
+"""Columns that tables are written for at least; a narrower terminal breaks the lines by itself."""
+
+
+def visible(text: str) -> str:
+    r"""Write control characters as escapes: none of them reaches a terminal. Line ends stay.
+
+    Of Unicode, the categories Cc (C0, DEL and C1), Cf (marks that turn the direction of writing
+    and such), Cs, Zl and Zp.
+
+    >>> visible("red \x1b[31m, bell \x07, C1 \x9b, tea"), visible("お茶")
+    ('red \\x1b[31m, bell \\x07, C1 \\x9b, tea', 'お茶')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return "".join(
+        ascii(c)[1:-1] if unicodedata.category(c) in hidden and c != "\n" else c for c in text
+    )
+
+
+def warned(what: str, means: str, todo: str) -> str:
+    """Put a warning together: what happened, what it means for the estimate, what to do."""
+    return f"{what}: {means}; {todo}"
+
+
+def one_line(text: str, most: int = 300) -> str:
+    r"""Cut a stranger's text to one line of printable characters.
+
+    >>> one_line("no\nline 2\x1b"), one_line("x" * 400)[-3:], len(one_line("x" * 400))
+    ('no line 2\\x1b', 'xx…', 300)
+    """
+    line = visible(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else line[: most - 1] + "…"

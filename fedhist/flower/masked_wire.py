@@ -17,8 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedhist.base.arrays import Array as NDArray
-from fedhist.base.errors import WireError
-from fedhist.base.text import one_line
+from fedhist.base.errors import WireError, one_line
 from fedhist.flower.wire import (
     ARRAYS,
     HEAD,

@@ -1,6 +1,6 @@
 """Part: plain data inside a query. Functional, VectorPart: numbers of a user's record.
 
-A *fold* is a public, data-independent group of users, see :func:`fedhist.users.folds.fold_of`. All
+A *fold* is a public, data-independent group of users, see :func:`fedhist.users.cohort.fold_of`. All
 users of one fold report about the same scalar functional of their records: a coordinate of the
 mean, a rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix. A *vector* is all of
 them at once, for reports of a whole vector.

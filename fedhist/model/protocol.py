@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.arrays import Array, PlainArguments
-from fedhist.base.text import one_line, visible
+from fedhist.base.errors import one_line, visible
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts, measured, simulated
 from fedhist.model.fields import check_fields

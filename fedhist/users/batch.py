@@ -18,9 +18,8 @@ from fedhist.base.arrays import Words, offsets
 from fedhist.base.checks import shown
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import GOLDEN, mix64
-from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Indptr, Items, Samples, Shard
 from fedhist.users.strict import real, whole
 
 if TYPE_CHECKING:

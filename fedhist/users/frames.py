@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import digest64, hash_bytes_kernel
-from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
 from fedhist.users.names import named, names_of_objects, numbers_of_objects, with_unit
 from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
+from fedhist.users.shards import Items, Samples
 from fedhist.users.strict import without_infinities
 
 

@@ -1,22 +1,53 @@
-"""Shards: consecutive users, in memory or made and read block by block when they are walked."""
+"""Shards: consecutive users, in memory or made and read block by block when they are walked.
+
+What a block of them holds is columnar: item counts, or real samples.
+"""
 
 from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
+from fedhist.users.keys import Keys
 
 if TYPE_CHECKING:
     from fedhist.users.batch import Users
     from fedhist.users.cohort import Cohort
+
+Indptr = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Item counts of each user in CSR form, each user's items in the byte order of their keys."""
+
+    vocabulary: Keys  # what the item numbers stand for; never sent as it is
+    indptr: Indptr
+    item: NDArray[np.unsignedinteger[Any]]  # positions in it, distinct within a user
+    count: NDArray[np.unsignedinteger[Any]]  # positive: compiled loops rely on it
+
+    def __post_init__(self) -> None:
+        if self.count.min(initial=1) < 1:
+            raise PopulationError(f"counts must be positive, got 0 in entry {self.count.argmin()}")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Real-valued samples of each user, ragged: user u holds rows indptr[u] to indptr[u + 1]."""
+
+    indptr: Indptr
+    values: NDArray[np.float64]  # (total, dimension); a user with a NaN is the null record
+
 
 BLOCK = 65_536
 """Users that are made, answered and added up at a time; fixed, because real-valued sums depend on

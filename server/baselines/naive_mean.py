@@ -23,7 +23,7 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_ends, check_integer, check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Estimate, Script
@@ -31,8 +31,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import salt_of_folds
+from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys, user_ids
 from server.targets.mean_target import MeanTarget
 from server.targets.sample_sizes import PlannedSizes

@@ -28,7 +28,7 @@ from clients.central_means.queries import (
 from clients.records.user_rows import shorten
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary

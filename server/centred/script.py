@@ -18,8 +18,8 @@ from clients.centred.queries import RadiusVotes, RankReports
 from clients.localize.queries import ClippedMean
 from clients.records.functionals import Scalar
 from fedhist.base.arrays import Floats
+from fedhist.base.errors import warned
 from fedhist.base.hashing import digest64
-from fedhist.base.text import warned
 from fedhist.channels.scalar import scalar_channel
 from fedhist.model.part import VectorPart
 from fedhist.model.protocol import Estimate

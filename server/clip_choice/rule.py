@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clients.histograms.contributions import NormHistogram
 from fedhist.base.arrays import Floats
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget, gaussian_multiplier

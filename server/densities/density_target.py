@@ -11,8 +11,7 @@ import numpy as np
 from clients.records.functionals import BasisName, samples_of
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale, check_within
-from fedhist.base.errors import PopulationError
-from fedhist.base.text import warned
+from fedhist.base.errors import PopulationError, warned
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Protocol

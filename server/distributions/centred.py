@@ -29,7 +29,7 @@ from clients.distributions.queries import (
     CentredNorms,
 )
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.users.keys import Keys

@@ -18,7 +18,7 @@ import numpy as np
 
 from clients.bounding.sampling import MOST_TOKENS
 from fedhist.base.checks import check_choice, check_integer, check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol

@@ -22,7 +22,7 @@ from scipy.special import erfcx
 
 from clients.distributions.queries import ExceedanceCounts, ItemCounts
 from fedhist.base.arrays import Array, Floats
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth

@@ -33,7 +33,7 @@ from clients.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
 from clients.histograms.contributions import NormHistogram
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import check_budget, sqrt_up
 from fedhist.privacy.noise_law import NoiseLaw

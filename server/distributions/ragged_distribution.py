@@ -20,7 +20,7 @@ from clients.bounding.sampling import MOST_TOKENS
 from clients.distributions.queries import MOST_FRAMED, SHARE_STEPS, OwnShares
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary

@@ -22,7 +22,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from clients.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
 from fedhist.base.arrays import Array
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import sqrt_up
 from server.distributions.binomial_scores import (

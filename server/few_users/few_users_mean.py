@@ -21,7 +21,7 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import shorten, user_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_size, check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query

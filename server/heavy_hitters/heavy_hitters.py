@@ -15,8 +15,8 @@ from clients.heavy_hitters.codes import MOST_CODE_BITS, Code, code_lengths, deco
 from clients.heavy_hitters.queries import CodeCounts, CodePieces, HoldsCode, packed
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer, check_within
+from fedhist.base.errors import warned
 from fedhist.base.search import first_true
-from fedhist.base.text import warned
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
@@ -26,8 +26,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import salt_of_folds
+from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys
 from server.heavy_hitters.plan import (
     COUNTED,

@@ -10,7 +10,7 @@ import numpy as np
 
 from clients.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.base.arrays import Array
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol

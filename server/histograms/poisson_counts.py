@@ -30,7 +30,7 @@ from clients.histograms.contributions import NormHistogram
 from clients.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer, check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol

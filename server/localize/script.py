@@ -18,7 +18,7 @@ import numpy as np
 from clients.localize.queries import BinVotes, ClippedMean
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count, check_size, check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.scalar import scalar_channel
@@ -26,8 +26,7 @@ from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Guarantee, check_budget
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import salt_of_folds
+from fedhist.users.cohort import Cohort, salt_of_folds
 from server.localize.choice import (
     LEAST_MASS,
     MOST_FAILURE,

@@ -22,8 +22,8 @@ from clients.records.functionals import Cell, samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_count
+from fedhist.base.errors import warned
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.base.text import warned
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.evaluation import Facts

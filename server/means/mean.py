@@ -19,15 +19,14 @@ from clients.localize.queries import ClippedMean
 from clients.records.functionals import Coordinates, Scalar
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_ends
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.channels.scalar import scalar_channel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import salt_of_folds
+from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys, user_ids
 from server.centred.script import centred_mean
 from server.centred.stages import CentredPlan, finds_radius, plan_centred

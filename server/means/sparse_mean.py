@@ -29,8 +29,8 @@ from clients.records.functionals import BoxMean, Coordinates, Leaning, samples_o
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer, check_scale
+from fedhist.base.errors import warned
 from fedhist.base.hashing import digest64
-from fedhist.base.text import warned
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.protocol import Estimate, Script

@@ -11,13 +11,12 @@ import numpy as np
 from clients.quantiles.queries import RankCells
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_within
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import salt_of_folds
+from fedhist.users.cohort import Cohort, salt_of_folds
 from server.quantiles.quantile_target import QuantileTarget
 from server.quantiles.rank_pool import (
     RankPool,

@@ -36,7 +36,7 @@ from fedhist.base.checks import (
     check_size,
     check_within,
 )
-from fedhist.base.text import warned
+from fedhist.base.errors import warned
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Estimate, Script

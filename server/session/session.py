@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.base.errors import FedhistError, WireError
-from fedhist.base.text import warned
+from fedhist.base.errors import FedhistError, WireError, warned
 from fedhist.model.codec import protocol_digest, query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary

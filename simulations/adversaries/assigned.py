@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
+from fedhist.users.shards import Items, Samples
 from simulations.adversaries.table import Adversary, assign
 
 PROMOTION = 1 << 31

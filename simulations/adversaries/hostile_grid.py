@@ -30,7 +30,7 @@ from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.secagg.attempt import ROUNDS
 from fedhist.users.batch import Users
-from server.reports import take_rows
+from server.intake import take_rows
 from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.table import Adversary

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
+from fedhist.users.shards import Items, Samples
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
 from simulations.audit.finding import Case

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import clipped_counts
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
+from fedhist.users.shards import Items
 from simulations.benchmarks.measuring import Result, Row, in_turns, ratio, scaled
 from simulations.populations import population
 

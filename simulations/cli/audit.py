@@ -12,7 +12,6 @@ import typer
 
 from simulations.cli import terminal
 from simulations.cli.terminal import Force, Json, Out, Plugin
-from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
     from fedhist.model.protocol import Protocol
@@ -48,6 +47,7 @@ def audit(
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
+    from simulations.config.reading import key_value
     from simulations.reporting.files import check_folder
 
     console = terminal.console

@@ -35,8 +35,7 @@ def convert(
 
     Files larger than memory will do.
     """
-    from simulations.config.named_files import key_value
-    from simulations.config.reading import read
+    from simulations.config.reading import key_value, read
     from simulations.populations.files import Format
     from simulations.runs.convert import convert as make
     from simulations.runs.results import NOT_PRIVATE

@@ -10,7 +10,6 @@ import typer
 
 from simulations.cli import terminal
 from simulations.cli.terminal import NO_FILE, DataFile, Force, Json, Out, Plugin, Set, spread
-from simulations.config.named_files import builtin_names, toml_value
 
 
 @spread
@@ -60,6 +59,7 @@ def decide(
     Exit status: 0 there is an answer, 3 no level of trust reaches the error, 2 wrong usage.
     """
     from fedhist.model.protocol import EXIT_CODES
+    from simulations.config.reading import builtin_names, toml_value
     from simulations.reporting.files import check_folder, check_results, new_folder
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.decision import decide as answer

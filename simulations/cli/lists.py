@@ -136,7 +136,7 @@ def show_population(name: str) -> None:
 
 def starts_of(cls: type[Protocol]) -> tuple[str, list[str]]:
     """Name configurations of a protocol, or else the studies that it takes part in."""
-    from simulations.config.named_files import builtin_names
+    from simulations.config.reading import builtin_names
     from simulations.runs.config import configs_of
 
     if configurations := configs_of(cls.name):
@@ -169,7 +169,7 @@ def unwrapped(text: str) -> str:
 
 def configurations_table() -> Table:
     """Return a line for each built-in configuration."""
-    from simulations.config.named_files import builtin_names
+    from simulations.config.reading import builtin_names
     from simulations.reporting.table import Table
     from simulations.runs.config import load_config, missing_keys
 
@@ -185,15 +185,14 @@ def configurations_table() -> Table:
 
 def show_configuration(name: str) -> None:
     """Show the file of a built-in configuration."""
-    from simulations.config.named_files import settings_text
+    from simulations.config.reading import settings_text
 
     terminal.console.out(settings_text(name, "configuration")[0], end="")
 
 
 def studies_table() -> Table:
     """Return a line for each built-in study, and for each question of decide."""
-    from simulations.config.named_files import builtin_names
-    from simulations.config.reading import tables_of
+    from simulations.config.reading import builtin_names, tables_of
     from simulations.reporting.table import Table
 
     rows = []
@@ -214,7 +213,7 @@ def studies_table() -> Table:
 
 def study_file(name: str) -> str:
     """Return the text of a built-in study."""
-    from simulations.config.named_files import builtin_names, settings_text
+    from simulations.config.reading import builtin_names, settings_text
 
     known = {n: folder for folder in ("studies", "decisions") for n in builtin_names(folder)}
     if name not in known:

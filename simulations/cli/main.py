@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 import fedhist
-from fedhist.base.errors import FedhistError, PopulationError
-from fedhist.base.text import visible
+from fedhist.base.errors import FedhistError, PopulationError, visible
 from simulations.cli import terminal
 from simulations.cli.audit import audit
 from simulations.cli.compare import compare
@@ -37,7 +36,6 @@ from simulations.cli.terminal import (
     place,
     spread,
 )
-from simulations.config.named_files import toml_value
 
 cli = typer.Typer(
     name="fedhist",
@@ -96,7 +94,7 @@ def run(
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.config.reading import reading
+    from simulations.config.reading import reading, toml_value
     from simulations.reporting.files import check_folder, check_results
     from simulations.reporting.table import quiet_flower
     from simulations.runs.booked_run import repeat_job, run_job
@@ -180,8 +178,7 @@ def run(
 
 def _has_releases(source: str) -> bool:
     """Say whether a file of settings has a table [[release]]."""
-    from simulations.config.named_files import settings_text
-    from simulations.config.reading import reading, tables_of
+    from simulations.config.reading import reading, settings_text, tables_of
 
     if Path(source).suffix != ".toml":
         return False
@@ -192,8 +189,7 @@ def _has_releases(source: str) -> bool:
 def _run_releases(source: str, overrides: Sequence[str], *, force: bool, json_: bool) -> int:
     """Run the releases of a file, print and write them; return the exit status."""
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.config.named_files import settings_text
-    from simulations.config.reading import reading
+    from simulations.config.reading import reading, settings_text
     from simulations.reporting.files import check_folder, check_results
     from simulations.runs.config import parse_tables
     from simulations.runs.released import RELEASES, Released

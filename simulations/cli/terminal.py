@@ -24,10 +24,8 @@ from rich.console import Console
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
 
-from fedhist.base.errors import FedhistError, nearest
+from fedhist.base.errors import NARROWEST, FedhistError, nearest
 from fedhist.base.origin import origin_of
-from fedhist.base.text import NARROWEST
-from simulations.config.named_files import toml_value
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -265,6 +263,8 @@ class DataFile:
         Raises ValueError for columns without a file, and for a column of items beside one of real
         samples.
         """
+        from simulations.config.reading import toml_value
+
         plugins = [str(p.resolve()) for p in plugin or ()]
         loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
         columns = asdict(self)

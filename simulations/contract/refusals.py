@@ -13,7 +13,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
-from server.reports import take_rows
+from server.intake import take_rows
 from simulations.contract.law import ANY_NODES, law, refused
 from simulations.contract.subject import Subject
 

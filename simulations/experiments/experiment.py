@@ -31,7 +31,6 @@ from fedhist.base.arrays import Floats
 from fedhist.base.arrays import plain as plain_number
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import closest, nearest
-from simulations.config.named_files import key_value
 from simulations.config.reading import (
     Must,
     Natural,
@@ -41,6 +40,7 @@ from simulations.config.reading import (
     as_table,
     check_keys,
     convert,
+    key_value,
     reading,
     tables_of,
 )

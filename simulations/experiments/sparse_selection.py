@@ -25,7 +25,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import squared_l2
 from fedhist.users.batch import Users
-from fedhist.users.folds import fold_of
+from fedhist.users.cohort import fold_of
 from server.means.mean_linf import MeanLinf
 from server.means.sparse_mean import SparseMean
 from server.noise import noise_source

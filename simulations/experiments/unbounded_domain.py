@@ -26,8 +26,8 @@ from clients.bounding.size_curves import size_curves
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 from server.histograms.bound_choice import BoundTask
 from simulations.experiments.experiment import Findings
 from simulations.populations.base import most_frequent

@@ -20,7 +20,7 @@ import numpy as np
 from fedhist.base.arrays import offsets
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
+from fedhist.users.shards import Items
 from simulations.config.reading import Must, Natural, Positive, Whole, one_of
 from simulations.populations.base import Plan
 from simulations.populations.draws import Choice, each, gamma_of, poisson_of, words

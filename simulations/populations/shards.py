@@ -22,9 +22,8 @@ import numpy as np
 from fedhist.base.arrays import Integers, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Items, Samples, Shard
 from simulations.populations.base import ItemDomain, Loaded, Plan
 
 FORMAT = 3

@@ -18,9 +18,8 @@ from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64, user_keys_kernel
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Items, Samples, Shard
 from simulations.config.reading import Finite, Must, Whole
 from simulations.populations.base import Loaded, Plan, PopulationSpec
 from simulations.populations.draws import Choice, each, items_kernel, unit, words

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from fedhist.base.text import visible
+from fedhist.base.errors import visible
 
 MISSING = "-"
 

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedhist.base.text import NARROWEST, visible
+from fedhist.base.errors import NARROWEST, visible
 from simulations.reporting.numbers import MISSING, no_formula, shown
 
 if TYPE_CHECKING:

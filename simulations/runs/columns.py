@@ -16,8 +16,8 @@ import numpy as np
 from fedhist.base.arrays import Integers, Words, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items, Samples
 from fedhist.users.tables import read_user_ids
 from simulations.populations import population
 from simulations.populations.base import Loaded

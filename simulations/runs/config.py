@@ -1,6 +1,6 @@
 """Run configurations: a TOML file with the tables [run], [protocol], [population], [[adversary]].
 
-The same file may have parts for studies, which :mod:`simulations.config.named_files` names.
+The same file may have parts for studies, which :mod:`simulations.config.reading` names.
 
 The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
 population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
@@ -30,7 +30,6 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
-from simulations.config.named_files import builtin_names, key_value, settings_text
 from simulations.config.reading import (
     Must,
     Natural,
@@ -38,14 +37,17 @@ from simulations.config.reading import (
     Whole,
     as_table,
     built,
+    builtin_names,
     check_keys,
     converted,
     hints,
+    key_value,
     one_of,
     part_of,
     read,
     reading,
     required,
+    settings_text,
     tables_of,
 )
 from simulations.populations import KINDS, Plan, PopulationSpec, population

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
 from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
 from fedhist.users.keys import Keys
 from fedhist.users.names import agree, kind
 from fedhist.users.rows import checked_events, checked_samples, collected, judged
-from fedhist.users.shards import BLOCK
+from fedhist.users.shards import BLOCK, Items
 from fedhist.users.tables import Column, Table, TableFormat, scan_table, told_of
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
 from simulations.reporting.files import check_folder, whole_folder

@@ -45,7 +45,7 @@ from fedhist.privacy.guarantee import EXACT, Release, Trust, chance_of_telling
 from fedhist.privacy.ledger import Entry, spent, whole
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
-from simulations.config.named_files import to_toml
+from simulations.config.reading import to_toml
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import BLACK, ORANGE
 from simulations.reporting.shown import Shown

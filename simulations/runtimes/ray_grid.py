@@ -32,9 +32,8 @@ from fedhist.flower.wire import answer_bytes
 from fedhist.model.query import Summary, Tree
 from fedhist.model.registry import own_modules
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard, check_nodes, edge
+from fedhist.users.shards import Items, Shard, check_nodes, edge
 from simulations.runtimes.flower_internals import act_as_server
 from simulations.runtimes.ray_start import (
     RETRIES,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedhist.base.files import whole_file
 from simulations.adversaries import read_adversaries
-from simulations.config.named_files import to_toml
+from simulations.config.reading import to_toml
 from simulations.reporting.files import (
     canonical,
     check_folder,

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedhist.base.text import visible
+from fedhist.base.errors import visible
 from simulations.reporting.numbers import clipped, fixed, number, short, shown
 from simulations.reporting.pictures import GREY, logarithmic, shades, trust_look, wrapped
 from simulations.studies.losses import relative, unit_of

@@ -65,7 +65,6 @@ from simulations.adversaries import (
     override_adversary,
     read_adversaries,
 )
-from simulations.config.named_files import settings_text
 from simulations.config.reading import COMMON as TABLES
 from simulations.config.reading import (
     Delta,
@@ -80,6 +79,7 @@ from simulations.config.reading import (
     part_of,
     read,
     reading,
+    settings_text,
 )
 from simulations.populations import KINDS
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec

@@ -11,7 +11,7 @@ from commands import Command
 
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from simulations.cli.lists import starts_of
-from simulations.config.named_files import builtin_names
+from simulations.config.reading import builtin_names
 from simulations.runs.config import (
     configs_of,
     load_config,

@@ -17,8 +17,8 @@ from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
 from server.few_users.few_users_mean import FewUsersMean
 from server.histograms.bounded_histogram import BoundedHistogram
+from server.intake import take_rows
 from server.means.mean import Mean
-from server.reports import take_rows
 from simulations.adversaries import hostile_grid, table
 from simulations.adversaries.table import assign
 from simulations.config.reading import one_of

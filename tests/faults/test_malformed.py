@@ -11,7 +11,7 @@ import fedhist as fh
 from clients.answers import streams
 from clients.few_users.queries import UserMeans
 from fedhist.model.registry import protocol_class
-from server.reports import take_rows, well_formed
+from server.intake import take_rows, well_formed
 from simulations.runs.options import Options
 from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation

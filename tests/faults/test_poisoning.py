@@ -9,7 +9,7 @@ import pytest
 
 import fedhist as fh
 from clients.localize.queries import BinVotes
-from server.reports import take_rows
+from server.intake import take_rows
 from simulations.adversaries import Adversary
 from simulations.adversaries.assigned import poisoned
 from simulations.adversaries.gain import best_messages

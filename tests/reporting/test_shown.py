@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from fedhist.base.text import NARROWEST
+from fedhist.base.errors import NARROWEST
 from simulations.cli.terminal import settle_width
 from simulations.reporting.files import kind_of
 from simulations.reporting.numbers import fixed

@@ -13,7 +13,7 @@ import fedhist
 from fedhist.users.batch import Users
 from server.noise import noise_source
 from server.session.session import Session
-from simulations.config.named_files import toml_value
+from simulations.config.reading import toml_value
 from simulations.populations import population
 from simulations.runs.config import load_config, prepare
 from simulations.runtimes.inline import InlinePopulation

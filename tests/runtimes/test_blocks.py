@@ -18,8 +18,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.codec import query_digest
 from fedhist.protocols import BoundedHistogram, LocalHistogram
 from fedhist.users import shards
-from fedhist.users.columns import Items
-from fedhist.users.shards import BLOCK
+from fedhist.users.shards import BLOCK, Items
 from server.noise import SimulatedNoise
 from server.session.session import Session
 from simulations.runs.options import Options

@@ -13,8 +13,7 @@ from clients.histograms.queries import ClippedCounts
 from clients.localize.queries import BinVotes
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.codec import query_digest
-from server.intake import Collected, Intake
-from server.reports import Ids
+from server.intake import Collected, Ids, Intake
 
 pytestmark = pytest.mark.usefixtures("flower_task")
 

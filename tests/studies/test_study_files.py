@@ -11,8 +11,7 @@ from noted_study import BASE
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import Adjacency
-from simulations.config.named_files import builtin_names
-from simulations.config.reading import STUDIES
+from simulations.config.reading import STUDIES, builtin_names
 from simulations.runs.config import load_config, parse_tables
 from simulations.studies.cells import Cell
 from simulations.studies.compared import plan_of

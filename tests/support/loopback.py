@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhist.base.errors import FedhistError
-from simulations.config.named_files import toml_value
+from simulations.config.reading import toml_value
 from simulations.runtimes.pinned_supernodes import pin
 
 Flat = Mapping[str, bool | int | float | str]

@@ -8,8 +8,7 @@ from scipy import stats
 from scipy.stats import chisquare
 
 from fedhist.users import cohort as module
-from fedhist.users.cohort import Cohort
-from fedhist.users.folds import fold_of, salt_of_folds
+from fedhist.users.cohort import Cohort, fold_of, salt_of_folds
 from fedhist.users.keys import keyed_hash
 
 IDS = np.arange(100_000, dtype=np.uint64)

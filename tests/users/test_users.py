@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedhist as fh
 from fedhist.users.batch import join
-from fedhist.users.columns import Items
+from fedhist.users.shards import Items
 
 WORDS = ["tea", "äpple", "rye", "日本", "~"]
 

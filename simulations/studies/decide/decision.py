@@ -16,7 +16,7 @@ from fedhist.base.errors import nearest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust, approximate, chance_of_telling
-from simulations.config.named_files import to_toml
+from simulations.config.reading import to_toml
 from simulations.populations.memory import Memory
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown

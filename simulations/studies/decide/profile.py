@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.users.columns import Samples
+from fedhist.users.shards import Samples
 from server.targets.sample_sizes import samples_held
 from simulations.populations.base import Loaded, item_totals
 from simulations.populations.facts import (

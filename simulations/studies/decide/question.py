@@ -26,7 +26,6 @@ from typing import Annotated, Any, ClassVar
 from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.config.named_files import settings_text
 from simulations.config.reading import (
     Delta,
     Must,
@@ -38,6 +37,7 @@ from simulations.config.reading import (
     part_of,
     read,
     reading,
+    settings_text,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.levels import WORDS, levels_of

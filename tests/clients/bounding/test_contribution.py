@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clients.bounding.contribution import clip_rows, clipped_counts, grid_limit
 from fedhist.model.query import CHUNK
-from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Items
 
 
 def population(n, d, seed=0, high=40, dtype=np.uint32, most=8):

@@ -11,7 +11,7 @@ from scipy.stats import hypergeom
 import fedhist as fh
 from clients.bounding import sampling
 from clients.bounding.sampling import MANY, random_clip
-from fedhist.users.columns import Items
+from fedhist.users.shards import Items
 from tests.running import p_value
 
 FALSE_ALARM = 1e-6

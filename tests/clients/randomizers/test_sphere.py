@@ -10,7 +10,7 @@ from clients.records.user_rows import ball_means
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.channels.sphere import SphereChannel
-from fedhist.users.columns import Samples
+from fedhist.users.shards import Samples
 from tests.rank_points import public_points
 from tests.running import coins
 

@@ -8,7 +8,7 @@ import pytest
 
 from clients.records.gradients import user_gradients
 from fedhist.base.errors import PopulationError
-from fedhist.users.columns import Samples
+from fedhist.users.shards import Samples
 
 
 def ragged(seed: int, d: int, model: str, n: int = 12) -> Samples:

@@ -15,8 +15,8 @@ from clients.records.functionals import (
 )
 from clients.records.user_rows import user_points
 from fedhist.users.batch import Users
-from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Samples
 from tests.running import table_users
 
 

@@ -12,7 +12,7 @@ from scipy.linalg import hadamard
 import fedhist as fh
 from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.localize.queries import ClippedMean
-from fedhist.users.columns import Items
+from fedhist.users.shards import Items
 from server.distributions.local_distribution import LocalDistribution
 from server.frequency_oracles.frequency_oracle import FrequencyOracle
 from simulations.populations.synthetic import numbered_ids, numbered_items

@@ -13,8 +13,8 @@ from clients.records.user_rows import mean_rows, share_rows
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate
 from fedhist.users.batch import Users
-from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Samples
 from fedhist.users.streams import SeededStreams
 from server.few_users.few_users_mean import FewUsersMean
 from server.few_users.plan import clip_bias, large_n_noise

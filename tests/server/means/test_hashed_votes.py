@@ -10,8 +10,8 @@ from vote_laws import scalar_probabilities
 import fedhist as fh
 from clients.means.queries import HashedVotes
 from fedhist.base.hashing import counter_words, digest64
-from fedhist.users.columns import Samples
 from fedhist.users.keys import keyed_hash
+from fedhist.users.shards import Samples
 from tests.running import streams
 
 
