@@ -24,7 +24,7 @@ from fedhist.users.keys import Keys
 from server.histograms.poisson_debiasing import clipped_mean, rate_of_mean
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.unbounded_domain import expected_errors, kept_totals, margins
-from simulations.populations.zipf import Zipf
+from simulations.populations.synthetic import Zipf
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 

@@ -23,7 +23,7 @@ from simulations.experiments.bounded_domain import (
     Setting,
 )
 from simulations.experiments.experiment import Findings, mean_and_error
-from simulations.populations.base import most_frequent
+from simulations.populations import most_frequent
 
 FIGURE2 = (C_STAR, BEST, DP_QUANTILE, DP_SGD, OUTPUT, EM)
 FIGURE5 = (C_STAR, DP_QUANTILE, DP_SGD, OUTPUT, OUTPUT_FIXED)

@@ -30,7 +30,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import Items
 from server.histograms.bound_choice import BoundTask
 from simulations.experiments.experiment import Findings
-from simulations.populations.base import most_frequent
+from simulations.populations import most_frequent
 
 Counts = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.errors import nearest
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
-from simulations.populations.base import Plan
+from simulations.populations import Plan
 from simulations.populations.draws import Choice, beta_of, urn_kernel, words
 from simulations.populations.synthetic import (
     SharesDiffer,

@@ -23,7 +23,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from server.targets.clipped_totals import user_norms
 from server.targets.mean_target import MeanTarget
-from simulations.populations.base import Plan, item_totals
+from simulations.populations import Plan, item_totals
 
 if TYPE_CHECKING:
     import polars as pl

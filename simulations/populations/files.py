@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 from fedhist.users import tables
 from fedhist.users.tables import TableFormat, read_items, read_samples
 from simulations.config.reading import Must, Settings, Whole
-from simulations.populations.base import ItemDomain, Loaded, PopulationSpec
+from simulations.populations import ItemDomain, Loaded, PopulationSpec
 
 USER, LOCATION = 0, 4
 """Columns of check-ins."""
@@ -47,7 +47,7 @@ class Events(ItemDomain, TableFormat):
     count : str or int, optional
         Column of non-negative integers; without it each row is one event.
     top, domain, max_users
-        See :class:`~simulations.populations.base.ItemDomain`.
+        See :class:`~simulations.populations.ItemDomain`.
     skip_bad_rows : bool, default False
         Leave out and count rows with text or a fraction for a count, with too many fields, or with
         a user or an item that cannot be told apart (doubles from 2^53 on), instead of refusing the
@@ -126,7 +126,7 @@ class Snap(ItemDomain):
     path : path
         Tab-separated user, time, latitude, longitude, location id; no header; gzip or plain.
     top, domain, max_users
-        See :class:`~simulations.populations.base.ItemDomain`.
+        See :class:`~simulations.populations.ItemDomain`.
     skip_bad_rows : bool, default False
         Leave out and count rows with too many fields, instead of refusing the file.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.populations.base import ItemDomain, Loaded
+from simulations.populations import ItemDomain, Loaded
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Memory(ItemDomain):
     digest : str
         Names them.
     top, domain, max_users
-        See :class:`~simulations.populations.base.ItemDomain`.
+        See :class:`~simulations.populations.ItemDomain`.
     """
 
     kind: ClassVar[str] = "memory"

@@ -22,7 +22,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.shards import Items
 from simulations.config.reading import Must, Natural, Positive, Whole, one_of
-from simulations.populations.base import Plan
+from simulations.populations import Plan
 from simulations.populations.draws import Choice, each, gamma_of, poisson_of, words
 from simulations.populations.synthetic import (
     Domain,

@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Whole, one_of
-from simulations.populations.base import Plan
+from simulations.populations import Plan
 from simulations.populations.draws import each, normal_of, unit, words
 from simulations.populations.synthetic import (
     Leading,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.tables import TableFormat, existing, first_row, scan_table, told_of
-from simulations.populations.base import ItemDomain, Loaded
+from simulations.populations import ItemDomain, Loaded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +47,7 @@ class Sentiment140(ItemDomain):
         Latin-1 CSV of polarity, id, date, query, user, text without a header. A first row whose
         polarity is not an integer is taken for a stray header and counted as dropped.
     top, domain, max_users
-        See :class:`~simulations.populations.base.ItemDomain`.
+        See :class:`~simulations.populations.ItemDomain`.
     skip_bad_rows : bool, default False
         Leave out and count rows with too many fields, instead of refusing the file.
     """

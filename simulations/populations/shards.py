@@ -24,7 +24,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Items, Samples, Shard
-from simulations.populations.base import ItemDomain, Loaded, Plan
+from simulations.populations import ItemDomain, Loaded, Plan
 
 FORMAT = 3
 """Of the folder; raised whenever an older fedhist could not read it."""
@@ -256,7 +256,7 @@ class Shards(ItemDomain):
     path : path
         The folder.
     top, domain
-        See :class:`~simulations.populations.base.ItemDomain`; for item counts only.
+        See :class:`~simulations.populations.ItemDomain`; for item counts only.
     max_users
         Keep only the users with the smallest ids: a subset that does not depend on the data.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Natural, Positive, Whole
-from simulations.populations.base import Plan
+from simulations.populations import Plan
 from simulations.populations.draws import each, normal_of, words
 from simulations.populations.synthetic import (
     Leading,

@@ -19,8 +19,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Items, Samples
 from fedhist.users.tables import read_user_ids
-from simulations.populations import population
-from simulations.populations.base import Loaded
+from simulations.populations import Loaded, population
 from simulations.populations.files import Events, SampleFile
 
 KIND = "table"

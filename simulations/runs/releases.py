@@ -47,7 +47,7 @@ from simulations.config.reading import (
     read,
     reading,
 )
-from simulations.populations.base import Loaded
+from simulations.populations import Loaded
 from simulations.populations.files import Column
 from simulations.reporting.estimates import columns_of
 from simulations.runs.booked_run import Reservations, one_ray

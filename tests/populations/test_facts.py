@@ -14,7 +14,7 @@ from fedhist.protocols import BoundedHistogram, MeanL2, MeanLinf, NaiveMean, Spa
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.quantiles.quantiles import Quantiles
-from simulations.populations.base import Loaded
+from simulations.populations import Loaded
 from simulations.populations.facts import (
     budget_doubts,
     facts_for,

@@ -19,8 +19,7 @@ import scipy.stats
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from simulations.populations import population
-from simulations.populations.base import Plan
+from simulations.populations import Plan, population
 from simulations.populations.draws import Choice, each, items_kernel, normal_of, unit, words
 
 KINDS: list[tuple[str, dict[str, Any], str]] = [

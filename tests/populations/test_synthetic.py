@@ -17,8 +17,7 @@ import pytest
 from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.density_samples import BUMPS
-from simulations.populations.synthetic import in_words, made_words
-from simulations.populations.zipf import Zipf
+from simulations.populations.synthetic import Zipf, in_words, made_words
 
 SMALL = [
     ("zipf", {"n_users": 200, "d": 30, "mean_items": 10}),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedhist.model.registry import protocol_class
-from simulations.populations.zipf import Zipf
+from simulations.populations.synthetic import Zipf
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record, revision_of

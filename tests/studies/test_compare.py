@@ -15,7 +15,7 @@ from fedhist.model import registry
 from fedhist.model.registry import protocol_class
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.users.keys import Keys
-from simulations.populations.zipf import Zipf
+from simulations.populations.synthetic import Zipf
 from simulations.studies.cells import Record
 from simulations.studies.compared import Compared, run_study
 from simulations.studies.contenders import Ready, other_adjacency, set_up

@@ -17,7 +17,7 @@ from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.populations.base import Loaded
+from simulations.populations import Loaded
 from simulations.runs.config import load_config, parse_tables, prepare
 from simulations.studies.decide.decision import Decision, decide
 from simulations.studies.decide.problem import Candidate

@@ -12,7 +12,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.users.shards import Samples
 from server.targets.sample_sizes import samples_held
-from simulations.populations.base import Loaded, item_totals
+from simulations.populations import Loaded, item_totals
 from simulations.populations.facts import (
     Outside,
     facts_of,
