@@ -91,6 +91,8 @@ def run(
 
     Any key of it can be set: --set table.key=VALUE, or --table.key VALUE.
 
+    The estimate is drawn by fedhist show FOLDER --as png > figure.png
+
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES

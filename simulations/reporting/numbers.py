@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fedhist.base.errors import visible
 
@@ -130,6 +129,8 @@ def student(n: int, level: float) -> float:
     >>> round(student(2, 0.95), 3), round(student(20, 0.99), 3)
     (12.706, 2.861)
     """
+    from scipy.special import stdtrit  # a tenth of a second: only where runs are repeated
+
     return float(stdtrit(n - 1, (1 + level) / 2))
 
 

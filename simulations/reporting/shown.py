@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 import fedhist
+from simulations.reporting.charts import CHART, Chart
 from simulations.reporting.files import json_text, numbers, whole_folder, write_json
 from simulations.reporting.pictures import drawn, sketched
 from simulations.reporting.table import (
@@ -86,7 +87,7 @@ class Shown(ABC):
 
         Raises NoFigureError if there is nothing.
         """
-        raise NoFigureError("this is not drawn anew: see figure.png in its folder")
+        raise NoFigureError("nothing here is drawn anew: its folder may hold figure.png")
 
     @property
     def table(self) -> pl.DataFrame:
@@ -201,6 +202,7 @@ class Kept(Shown):
     """What :meth:`Shown.document` said."""
 
     body: dict[str, Any]
+    chart: Chart | None = None
 
     @classmethod
     def open(cls, folder: Path) -> Kept:
@@ -211,7 +213,14 @@ class Kept(Shown):
             raise ValueError(f"{folder / RESULT} cannot be read: {e}") from None
         if not isinstance(body, dict) or "tables" not in body:
             raise ValueError(f"{folder / RESULT} holds nothing to show")
-        return cls(body)
+        return cls(body, Chart.open(folder / CHART) if (folder / CHART).is_file() else None)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the estimate of a run."""
+        if self.chart is None:
+            super().draw(figure)
+        else:
+            self.chart.draw(figure)
 
     @property
     def secret(self) -> str:

@@ -16,6 +16,7 @@ from fedhist.privacy.guarantee import Guarantee
 from fedhist.privacy.ledger import Ledger
 from server.session.journal import Journal
 from server.session.session import Session, claim
+from simulations.populations.base import Loaded
 from simulations.runs.config import Prepared, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.results import Finished, evaluate, folder_for, write_results
@@ -36,7 +37,7 @@ def run_job(
 ) -> Finished:
     """Run a prepared configuration and write its results, by force over whatever is there.
 
-    They can be shown before they are written: the folder's picture takes longer than many a run.
+    They can be shown before they are written.
 
     Raises CapExceeded if the data set's ledger does not allow the run; nothing has been asked then.
     """
@@ -57,9 +58,9 @@ def run_job(
             for index in range(table.repeats):
                 seed = {"seed": table.seed + index} if table.seed >= 0 else {}
                 more = {"progress": progress, "adversaries": adversaries, **seed}
-                options = table.options(
-                    beside=None if index else first_pass(prepared.protocol), **more
-                )
+                once = index or isinstance(prepared.plan, Loaded)  # they are not made again
+                beside = None if once else first_pass(prepared.protocol)
+                options = table.options(beside=beside, **more)
                 session, drawn = open_session(prepared.protocol, options)
                 book.opened(session)
                 outcomes.append(drive(session, drawn, users, options))

@@ -23,7 +23,8 @@ from fedhist.model.truths import Prediction, Truth
 from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, NoTotalError, Trust, chance_of_telling
 from fedhist.privacy.ledger import Ledger, whole
 from fedhist.users.keys import Keys
-from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate
+from simulations.reporting.charts import CHART, Chart
+from simulations.reporting.estimates import chart_of, columns_of, write_estimate
 from simulations.reporting.files import new_folder, whole_folder, write_json
 from simulations.reporting.numbers import NORMAL, clipped, number
 from simulations.reporting.shown import Shown
@@ -113,6 +114,15 @@ class Finished(Shown):
         value = self.outcomes[0].estimate.value
         return [*([] if value is None else [_estimate_table(self)]), facts]
 
+    def chart(self) -> Chart:
+        """Return the figure of the first estimate, over the truth where it is known."""
+        shown, truth, evaluation = self.outcomes[0].estimate, None, self.evaluation
+        if evaluation is not None:
+            truth = evaluation.truth
+            if evaluation.support is not None:
+                shown = shown.over(evaluation.support, invented=self.prepared.protocol.invents)
+        return chart_of(shown, truth, self.prepared.protocol, self.prepared.not_private)
+
 
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
@@ -143,9 +153,9 @@ def folder_for(name: str, out: str) -> Path:
 
 
 def write_results(finished: Finished, *, force: bool = False) -> None:
-    """Write a run's folder: configuration, estimate, metrics, ledger and figure.
+    """Write a run's folder: configuration, estimate, metrics, ledger and what a figure shows.
 
-    The estimate written and drawn is the first one's; ``force``: replace whatever folder is there.
+    The estimate written is the first one's; ``force``: replace whatever folder is there.
     It appears whole or not at all; an older run's is replaced; see :func:`written_somewhere`.
     """
     written_somewhere(finished.folder, lambda folder: _write_to(folder, finished, force))
@@ -171,24 +181,16 @@ def written_somewhere(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _write_to(folder: Path, finished: Finished, force: bool) -> None:
-    prepared, evaluation = finished.prepared, finished.evaluation
-    first = finished.outcomes[0]
+    prepared, first = finished.prepared, finished.outcomes[0]
     with whole_folder(folder, RUN, force=force) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
         write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         finished.write(part)
-        if first.estimate.value is None:
-            return
-        about = {"estimates": in_words(first.estimate.truth)}
-        write_estimate(part, first.estimate, about)
-        shown, truth, told = first.estimate, None, prepared.not_private
-        if evaluation is not None:
-            truth = evaluation.truth
-            if evaluation.support is not None:
-                shown = shown.over(evaluation.support, invented=prepared.protocol.invents)
-        figure = part / "figure.png"
-        draw_estimate(shown, truth, prepared.protocol, figure, not_private=told)
+        if first.estimate.value is not None:
+            about = {"estimates": in_words(first.estimate.truth)}
+            write_estimate(part, first.estimate, about)
+            finished.chart().save(part / CHART)
 
 
 def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:

@@ -13,14 +13,15 @@ import pytest
 from commands import Command
 
 from fedhist.base.errors import FedhistError, MissingReplies
-from simulations.runs import results
+from simulations.reporting.charts import Chart
+from simulations.reporting.shown import Kept
 from simulations.runs.data_ledger import DataLedger
 
 FULL = OSError(28, "No space left on device")
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
     *("config.json", "estimate.csv", "estimate.parquet"),
-    *("figure.png", "ledger.json", "metrics.json", "result.json", ".fedhist.json"),
+    *("chart.npz", "ledger.json", "metrics.json", "result.json", ".fedhist.json"),
 }
 
 
@@ -33,9 +34,8 @@ def test_the_exit_status_says_how_it_ended(run: Command, ending: str, status: in
     answer = run("--set", f"protocol.ending={ending}", "--out", "out")
     assert answer.status == status
     written = {p.name for p in Path("out").iterdir()}
-    figures = {"estimate.csv", "estimate.parquet", "figure.png"}
-    kept = FILES if ending == "ok" else FILES - figures
-    assert written == kept
+    released = {"estimate.csv", "estimate.parquet", "chart.npz"}
+    assert written == (FILES if ending == "ok" else FILES - released)
     metrics = read("out/metrics.json")
     assert metrics["status"] == ending
     assert bool(metrics["reason"]) == (ending != "ok")
@@ -97,9 +97,9 @@ def test_what_a_folder_holds(run: Command) -> None:
     assert ledger["charges"][0]["label"] == "gaussian"
     assert ledger["spent epsilon"] == pytest.approx(1.0)
 
-    picture = Path("out/figure.png").read_bytes()
-    assert picture.startswith(PNG)
-    assert len(picture) > 5000
+    figure = Kept.open(Path("out")).figure()
+    assert figure.axes[0].get_title("left").startswith("test-ending: (1, 1e-06)-DP per user")
+    assert Kept.open(Path("out")).written("png").startswith(PNG)
 
 
 def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
@@ -135,7 +135,7 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     def interrupt(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulations.runs.results.draw_estimate", interrupt)
+    monkeypatch.setattr("simulations.runs.results.chart_of", interrupt)
     for folder in ("out", "new"):
         answer = run("--seed", "2", "--out", folder)
         assert answer.status == 130
@@ -219,20 +219,20 @@ def test_results_that_find_no_space_go_to_a_temporary_folder(
 ) -> None:
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
-    draw = results.draw_estimate
+    save = Chart.save
 
-    def full_here(*arguments: object, **more: object) -> None:
-        if "spare" not in str(arguments[3]):
+    def full_here(chart: Chart, path: Path) -> None:
+        if "spare" not in str(path):
             raise FULL
-        draw(*arguments, **more)
+        save(chart, path)
 
-    monkeypatch.setattr(results, "draw_estimate", full_here)
+    monkeypatch.setattr(Chart, "save", full_here)
     answer = run("--out", "out", "--ledger", "book.json")
     assert answer.status == 1
     assert not Path("out").exists()
     folder = Path(re.search(r"the results are in (\S+)", answer.err)[1])
     assert (folder / "estimate.csv").is_file()
-    assert (folder / "figure.png").is_file()
+    assert (folder / "chart.npz").is_file()
     assert json.loads(Path("book.json").read_text())["spendings"][0]["state"] == "spent"
 
 

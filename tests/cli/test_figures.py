@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,10 @@ from matplotlib.figure import Figure
 
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, load_builtin, own_protocols
-from simulations.reporting.estimates import draw_on
+from fedhist.users.keys import Keys
+from simulations.reporting.charts import Chart
+from simulations.reporting.estimates import chart_of
+from simulations.reporting.pictures import drawn
 
 load_builtin()
 
@@ -21,8 +26,27 @@ def example(name: str) -> Protocol:
 def axes_of(name: str, value: Any, truth: Any = None, **details: Any) -> Any:
     estimate = Estimate.ok(np.asarray(value, dtype=float), **details)
     figure = Figure()
-    draw_on(figure, estimate, None if truth is None else np.asarray(truth), example(name))
+    chart_of(estimate, None if truth is None else np.asarray(truth), example(name)).draw(figure)
     return figure.axes[0]
+
+
+def test_a_figure_is_what_its_run_wrote(tmp_path: Path) -> None:
+    """Arrays, words and what is missing come back as they were: the same file, letter by letter."""
+    named = Estimate.ok(np.arange(3.0), stderr=np.ones(3), keys=Keys.of(["tea", "", "é"]))
+    found = Estimate.ok(np.ones(3), public={"n_report": 9.0, "missed_below": 0.5, "threshold": 0.2})
+    quantiles = example("quantiles")
+    levels = Estimate.ok(np.linspace(0, 1, len(quantiles.positions)))
+    for estimate, truth, protocol in (
+        (named, np.ones(3), example("bounded-histogram")),
+        (found, None, example("heavy-hitters")),
+        (levels, levels.value, quantiles),
+    ):
+        chart = chart_of(estimate, truth, protocol, ["a choice"])
+        chart.save(tmp_path / "chart.npz")
+        opened = Chart.open(tmp_path / "chart.npz")
+        assert drawn(opened.draw, 7, "svg") == drawn(chart.draw, 7, "svg")
+        other = replace(opened, value=2 * opened.value)
+        assert drawn(opened.draw, 7, "svg") != drawn(other.draw, 7, "svg")
 
 
 def points(axes: Any, label: str) -> tuple[list[float], list[float]]:
