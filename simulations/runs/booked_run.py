@@ -16,7 +16,7 @@ from fedhist.privacy.guarantee import Guarantee
 from fedhist.privacy.ledger import Ledger
 from server.session.journal import Journal
 from server.session.session import Session, claim
-from simulations.populations.base import Loaded
+from simulations.populations import Loaded
 from simulations.runs.config import Prepared, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.results import Finished, evaluate, folder_for, write_results
