@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -62,11 +63,14 @@ class Chart:
 
     @classmethod
     def open(cls, path: Path) -> Chart:
-        """Read what :meth:`save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {k: file[k] for k in ARRAYS if k in file}
-            words = json.loads(str(file["words"]))
-        return cls(**words | {"display": Display(**words["display"])}, **arrays)
+        """Read what :meth:`save` wrote; ValueError if it is something else."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {k: file[k] for k in ARRAYS if k in file}
+                words = json.loads(str(file["words"]))
+            return cls(**words | {"display": Display(**words["display"])}, **arrays)
+        except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile):
+            raise ValueError(f"{path} cannot be read: is it a run's chart.npz, whole?") from None
 
     def draw(self, figure: Figure) -> None:
         """Draw on an empty figure."""

@@ -87,7 +87,7 @@ class Shown(ABC):
 
         Raises NoFigureError if there is nothing.
         """
-        raise NoFigureError("nothing here is drawn anew: its folder may hold figure.png")
+        raise NoFigureError("there is nothing to draw, or figure.png in its folder is all")
 
     @property
     def table(self) -> pl.DataFrame:
@@ -202,7 +202,8 @@ class Kept(Shown):
     """What :meth:`Shown.document` said."""
 
     body: dict[str, Any]
-    chart: Chart | None = None
+    chart: Path
+    """The file of a run's figure, if it is there."""
 
     @classmethod
     def open(cls, folder: Path) -> Kept:
@@ -213,14 +214,13 @@ class Kept(Shown):
             raise ValueError(f"{folder / RESULT} cannot be read: {e}") from None
         if not isinstance(body, dict) or "tables" not in body:
             raise ValueError(f"{folder / RESULT} holds nothing to show")
-        return cls(body, Chart.open(folder / CHART) if (folder / CHART).is_file() else None)
+        return cls(body, folder / CHART)
 
     def draw(self, figure: Figure) -> None:
         """Draw the estimate of a run."""
-        if self.chart is None:
+        if not self.chart.is_file():
             super().draw(figure)
-        else:
-            self.chart.draw(figure)
+        Chart.open(self.chart).draw(figure)
 
     @property
     def secret(self) -> str:

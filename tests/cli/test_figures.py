@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 from fedhist.model.protocol import Estimate, Protocol
@@ -47,6 +48,16 @@ def test_a_figure_is_what_its_run_wrote(tmp_path: Path) -> None:
         assert drawn(opened.draw, 7, "svg") == drawn(chart.draw, 7, "svg")
         other = replace(opened, value=2 * opened.value)
         assert drawn(opened.draw, 7, "svg") != drawn(other.draw, 7, "svg")
+
+
+@pytest.mark.parametrize("body", [b"", b"PK\x03\x04", b"\x93NUMPY"])
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "chart.npz").write_bytes(body)
+    with pytest.raises(ValueError, match=r"chart\.npz cannot be read"):
+        Chart.open(tmp_path / "chart.npz")
+    np.savez(tmp_path / "chart.npz", value=np.ones(3))
+    with pytest.raises(ValueError, match=r"chart\.npz cannot be read"):
+        Chart.open(tmp_path / "chart.npz")
 
 
 def points(axes: Any, label: str) -> tuple[list[float], list[float]]:

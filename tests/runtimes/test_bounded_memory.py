@@ -77,7 +77,7 @@ def test_peak_memory_is_that_of_a_block(kind: str) -> None:
 @pytest.mark.parametrize("runtime", ["inline", "ray"])
 @pytest.mark.parametrize("what", PROTOCOLS)
 def test_no_process_grows_with_the_users(what: str, runtime: str) -> None:
-    """Sizes from which on users are not kept between rounds, see MOST_IN_MEMORY."""
+    """Five million users and more pass what is kept between rounds (ROOM, 256 MB)."""
     few, many = (run_apart(Case(what, runtime, n)) for n in (5 * 10**6, 10**7))
     peaks = [(x.driver, max(x.workers, default=0)) for x in (few, many)]
     assert all(b - a < 1e6 * GROWTH for a, b in zip(*peaks, strict=True))
