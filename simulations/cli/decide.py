@@ -60,7 +60,7 @@ def decide(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import builtin_names, toml_value
-    from simulations.reporting.files import check_folder, check_results, new_folder
+    from simulations.reporting.files import NEW, check_folder, new_folder
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.question import (
@@ -99,10 +99,7 @@ def decide(
         if json_:
             terminal.print_json(told.document())
         return
-    if out is not None:  # before anything is computed
-        check_folder(out, Decision.kind, force=force)
-    else:
-        check_results()
+    check_folder(out or NEW, Decision.kind, force=force)  # before anything is computed
     with terminal.progress_bar() as bar:
         task = bar.add_task("reading", total=100)
         decision = answer(

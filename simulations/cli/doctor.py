@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,8 +37,8 @@ class Examined:
     words: str
 
 
-def examine(folder: Path) -> Iterator[Examined]:
-    """Make every check that runs nothing; results shall be written to ``folder``."""
+def examine() -> Iterator[Examined]:
+    """Make every check that runs nothing."""
     told = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     linux = platform.system() == "Linux"
     yield Examined("python", OK if linux else NOTE, told + ": tested on Linux only" * (not linux))
@@ -49,12 +46,6 @@ def examine(folder: Path) -> Iterator[Examined]:
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     few = ": Ray gains nothing here; --runtime inline, --workers 0"
     yield Examined("cores", OK if n > 1 else NOTE, f"{n}{few if n < 2 else ''}")
-    yield room("folder", folder, 1.0, "results may not fit")
-    yield room("temporary files", Path(tempfile.gettempdir()), 1.0, "Ray's files may not fit")
-    if Path("/dev/shm").is_dir():  # where Ray keeps its objects
-        slow = "Ray uses files, slowly; of a container raise --shm-size"
-        yield room("shared memory", Path("/dev/shm"), 0.25, slow)
-    yield network()
 
 
 def packages() -> Examined:
@@ -82,31 +73,6 @@ def packages() -> Examined:
     return Examined("packages", OK, ", ".join(sorted(right, key=str.lower)))
 
 
-def room(what: str, folder: Path, least: float, otherwise: str) -> Examined:
-    """Say whether a folder can be written to, and how many gigabytes there is room for."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        free = shutil.disk_usage(folder).free / (1 << 30)
-    except OSError as e:
-        return Examined(what, FAILED, f"{folder} cannot be written: {e.strerror}")
-    told = f"{folder}: {free:.1f} GB free"
-    return (
-        Examined(what, OK, told) if free >= least else Examined(what, NOTE, f"{told}: {otherwise}")
-    )
-
-
-def network() -> Examined:
-    """Say whether processes of this machine can talk to each other."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), timeout=5).close()
-    except OSError as e:
-        told = f"127.0.0.1 cannot be used ({e}): Ray and Flower need it; --runtime inline does not"
-        return Examined("network", FAILED, told)
-    return Examined("network", OK, "processes reach each other over 127.0.0.1")
-
-
 def tiny_run(runtime: str, limit: float = LIMIT, command: tuple[str, ...] = TINY) -> Examined:
     """Run 200 users in a process of its own, which is ended after ``limit`` seconds."""
     what, started = f"run, {runtime}", time.perf_counter()
@@ -128,7 +94,7 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Run nothing.")] = False,
     json_: Json = False,
 ) -> None:
-    """Check the installation: versions, cores, disk, network, a tiny run on each runtime.
+    """Check the installation: versions, cores, a tiny run on each runtime.
 
     Exit status: 0 it works (a note is nothing that keeps it from working), 1 something failed.
     """
@@ -143,7 +109,7 @@ def doctor(
         terminal.console.print(f"{result.status:8}", style=style, end="")
         terminal.console.print(f"{result.what}: {result.words}", markup=False, soft_wrap=True)
 
-    for result in examine(Path.cwd()):
+    for result in examine():
         show(result)
     for name in () if quick else RUNTIMES:
         with terminal.errors.status(f"run, {name}"):

@@ -6,9 +6,9 @@ import atexit
 import gc
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,12 +96,12 @@ def run(
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.config.reading import reading, toml_value
-    from simulations.reporting.files import check_folder, check_results
+    from simulations.config.reading import reading, settings_text, toml_value
+    from simulations.reporting.files import NEW, check_folder
     from simulations.reporting.table import quiet_flower
     from simulations.runs.booked_run import repeat_job, run_job
-    from simulations.runs.config import load_config, prepare
-    from simulations.runs.results import RUN, Finished, folder_for, print_job, summary_of
+    from simulations.runs.config import config_of, parse_tables, prepare
+    from simulations.runs.results import RUN, folder_for, print_job, summary_of
 
     overrides = data.overrides(plugin)
     place(workers, ray_address)
@@ -123,19 +123,20 @@ def run(
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
     quiet_flower()
-    if _has_releases(config):
-        raise typer.Exit(_run_releases(config, overrides, force=force, json_=json_))
-    loaded = load_config(config, overrides)
+    text, name = settings_text(config, "configuration")
+    with reading(config):
+        tables = parse_tables(text, overrides)
+    if "release" in tables:
+        raise typer.Exit(_run_releases(tables, config, name, force=force, json_=json_))
+    with reading(config):
+        loaded = config_of(tables, config, name)
     if (address := loaded.run.ray_address) and loaded.run.runtime == "inline":
         raise ValueError(
             f'run.ray_address {address} is a cluster, the runtime "inline" this process: leave the '
             "address out, or give --runtime ray"
         )
-    if loaded.run.out:
-        kind = RUN if loaded.repeat is None else "repeat"
-        check_folder(loaded.run.out, kind, force=force)  # before anything is asked and spent
-    else:
-        check_results()
+    kind = RUN if loaded.repeat is None else "repeat"
+    check_folder(loaded.run.out or NEW, kind, force=force)  # before anything is asked and spent
     with reading(config):
         prepared = prepare(loaded)
     if loaded.repeat is not None:
@@ -161,50 +162,34 @@ def run(
                 bar.reset(task, total=of, description=f"round {at + 1}")
             bar.update(task, completed=done, total=of)
 
-        def show(finished: Finished) -> None:
-            bar.stop()
-            print_job(terminal.console, finished)
-
         try:
-            finished = run_job(prepared, progress, force=force, show=show)
+            finished = run_job(prepared, progress, force=force)
         except KeyboardInterrupt as e:
             if not (written := getattr(e, "__notes__", [])):
                 raise
             terminal.errors.print(f"interrupted; {written[0]}", soft_wrap=True)
             raise terminal.Stopped(terminal.INTERRUPTED) from None
+    print_job(terminal.console, finished)
     terminal.console.print(f"written to {finished.folder}", soft_wrap=True)
     if json_:
         terminal.print_json(summary_of(finished))
     raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
 
 
-def _has_releases(source: str) -> bool:
-    """Say whether a file of settings has a table [[release]]."""
-    from simulations.config.reading import reading, settings_text, tables_of
-
-    if Path(source).suffix != ".toml":
-        return False
-    with reading(source):
-        return "release" in tables_of(settings_text(source, "configuration")[0])
-
-
-def _run_releases(source: str, overrides: Sequence[str], *, force: bool, json_: bool) -> int:
+def _run_releases(
+    tables: Mapping[str, Any], source: str, name: str, *, force: bool, json_: bool
+) -> int:
     """Run the releases of a file, print and write them; return the exit status."""
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.config.reading import reading, settings_text
-    from simulations.reporting.files import check_folder, check_results
-    from simulations.runs.config import parse_tables
+    from simulations.config.reading import reading
+    from simulations.reporting.files import NEW, check_folder
     from simulations.runs.released import RELEASES, Released
     from simulations.runs.releases import plan_releases, run_releases
     from simulations.runs.results import folder_for, written_somewhere
 
-    text, name = settings_text(source, "configuration")
     with reading(source):
-        planned = plan_releases(parse_tables(text, overrides), source, name)
-    if planned.run.out:
-        check_folder(planned.run.out, RELEASES, force=force)
-    else:
-        check_results()
+        planned = plan_releases(tables, source, name)
+    check_folder(planned.run.out or NEW, RELEASES, force=force)
     shown = Released(run_releases(planned))
     shown.print_on(terminal.console)
     folder = folder_for(name, planned.run.out)

@@ -6,7 +6,6 @@ together: ``data: DataFile = NO_FILE``, of which :func:`spread` makes options.
 
 from __future__ import annotations
 
-import codecs
 import inspect
 import io
 import os
@@ -40,29 +39,16 @@ def settle_width(environ: MutableMapping[str, str]) -> None:
         environ["COLUMNS"] = str(NARROWEST)
 
 
-PLAIN = {"±": "+-", "…": "...", "×": "x", "·": "*", "–": "-", "−": "-", "≤": "<=", "≥": ">="}
-"""What stands for letters that a stream cannot write."""
-
-
-def plain_letters(error: UnicodeError) -> tuple[str, int]:
-    """Put ASCII for what a stream cannot write: an error handler of codecs."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    letters = error.object[error.start : error.end]
-    return "".join(PLAIN.get(c, "?") for c in letters), error.end
-
-
 def settle_streams() -> None:
-    """Let no letter end a command: what a stream cannot write stands in ASCII."""
+    """Let no letter end a command: a question mark stands for what a stream cannot write."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             utf8 = "utf" in stream.encoding.lower()
             if stream.errors == "strict" or not utf8:
-                stream.reconfigure(errors="fedhist.plain")
+                stream.reconfigure(errors="replace")
 
 
 settle_width(os.environ)
-codecs.register_error("fedhist.plain", plain_letters)
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 

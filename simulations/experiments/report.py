@@ -22,10 +22,9 @@ from simulations.experiments.experiment import (
     names,
 )
 from simulations.reporting.files import check_folder
-from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across, logarithmic
 from simulations.reporting.shown import NoFigureError, Shown
-from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, numeric
+from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, number, numeric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,8 +19,9 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.users.keys import Keys
 from simulations.reporting.charts import MOST_LABELS, Chart
-from simulations.reporting.numbers import NORMAL, clipped, no_formula
+from simulations.reporting.intervals import NORMAL
 from simulations.reporting.pictures import trust_look
+from simulations.reporting.table import clipped, no_formula
 
 _QUOTED = re.compile(r'[",\r\n]')
 

@@ -24,6 +24,8 @@ import numpy as np
 from fedhist.base.files import folder_held, whole_file
 
 MARK = ".fedhist.json"
+NEW = Path("results") / ".new"
+"""Stands for a folder that :func:`new_folder` will make, where :func:`check_folder` looks first."""
 SHAREABLE = ("estimate.csv", "estimate.parquet")
 """What of a run holds released numbers only; the other files hold seeds, and the truth."""
 
@@ -71,11 +73,6 @@ def check_file(path: str | Path, *, force: bool = False) -> Path:
     if target.exists() and not force:
         raise ValueError(f"{path} exists; it is left alone (--force replaces it)")
     return target
-
-
-def check_results() -> None:
-    """Check, before anything is computed, that :func:`new_folder` can make one."""
-    check_folder(Path("results") / ".new", "")
 
 
 def new_folder(name: str) -> Path:

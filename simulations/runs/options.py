@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 
 from fedhist.base.arrays import PlainArguments
 from fedhist.base.checks import check_choice, check_integer, check_within
-from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
@@ -92,7 +91,6 @@ class Options(metaclass=PlainArguments):
     timeout: float = 3600.0
     journal: str | Path | None = None
     plugins: Sequence[str] = ()
-    policy: Config | None = None
     watch: Callable[[Query], None] | None = field(default=None, compare=False)
     beside: Callable[[Users], Summary] | None = field(default=None, compare=False)
     adversaries: Sequence[Adversary] = ()
@@ -108,14 +106,14 @@ class Options(metaclass=PlainArguments):
                 f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
                 'messages; set runtime = "inline" (fedhist run --runtime inline)'
             )
-        if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
+        if self.noise == "secure" and (self.clients == "aggregate" or self.adversaries):
             raise ValueError(
                 'noise = "secure" has no seed, but clients = "aggregate" and '
                 'adversaries are simulated with one: set noise = "simulated"'
             )
         if self.memoize and (self.clients == "aggregate" or self.runtime != "inline"):
             raise ValueError("reports are kept where they are made one by one, inline")
-        if self.clients == "aggregate" and self.hostile:
+        if self.clients == "aggregate" and self.adversaries:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
         least = {"seed": 0, "nodes": 1, "workers": 1, "min_replies": 1, "max_users_per_node": 1}
         for name, smallest in least.items():
@@ -145,11 +143,6 @@ class Options(metaclass=PlainArguments):
     def masked(self) -> bool:
         """Whether sums under aggregate trust are made under masks."""
         return self.aggregation == MASKED
-
-    @property
-    def hostile(self) -> bool:
-        """Whether anybody misbehaves."""
-        return bool(self.adversaries)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def run_over_grid(
     if options.runtime == "inline" and several and not sums_only:
         options = replace(options, fold=False)  # who tampers with a message of its own sends one
     assigned = None
-    if options.hostile:  # who misbehaves is drawn, and made, from all users' records
+    if options.adversaries:  # who misbehaves is drawn, and made, from all users' records
         tables = adversaries.of_messages(options.adversaries, len(users), n_nodes, options.fold)
         assigned = adversaries.Assigned(
             tables, users.in_memory("a run with adversaries").split(n_nodes)
@@ -80,9 +80,8 @@ def _grid(
     users: Shard, n_nodes: int, seed: int, options: Options, progress: Progress
 ) -> AbstractContextManager[SimulatedGrid]:
     if options.runtime == "inline":
-        coins, owner = options.coins(seed), options.policy
         nodes = users.split(n_nodes)
-        return nullcontext(LocalGrid(nodes, coins, owner=owner, progress=progress))
+        return nullcontext(LocalGrid(nodes, options.coins(seed), progress))
     from simulations.runtimes.ray_grid import RayGrid
 
     return RayGrid(
@@ -91,10 +90,9 @@ def _grid(
         options.coins(seed),
         workers=options.workers,
         address=options.ray_address,
-        owner=options.policy,
         plugins=list(options.plugins),
         progress=progress,
-        beside=None if options.hostile else options.beside,
+        beside=None if options.adversaries else options.beside,
     )
 
 

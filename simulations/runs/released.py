@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from fedhist.model.protocol import EXIT_CODES, Status
 from simulations.reporting.estimates import write_table
 from simulations.reporting.files import write_json
-from simulations.reporting.numbers import NORMAL, number
+from simulations.reporting.intervals import NORMAL
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.table import Column, Table, number, numeric
 from simulations.runs.options import Outcome
 from simulations.runs.releases import Done, Part
 from simulations.runs.results import NOT_PRIVATE, protocol_fields, spent_in_words

@@ -46,10 +46,9 @@ from fedhist.privacy.ledger import Entry, spent, whole
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 from simulations.config.reading import to_toml
-from simulations.reporting.numbers import number
 from simulations.reporting.pictures import BLACK, ORANGE
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import Column, Table
+from simulations.reporting.table import Column, Table, number
 from simulations.runs.options import Options, Outcome, RepeatTable
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ def repeat(
         if (asked := getattr(options, name)) != usual:
             said = f'set run.{name} = "{usual}"' if usual else f"leave run.{name} out"
             raise ValueError(f"a repeat is simulated in this process, with seeds: {said} ({asked})")
-    if options.hostile:
+    if options.adversaries:
         raise ValueError("a repeat has no adversaries: leave [[adversary]] out")
     delta = law.delta or law.times * protocol.guarantee.delta
     if delta >= 1:

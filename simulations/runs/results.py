@@ -26,9 +26,9 @@ from fedhist.users.keys import Keys
 from simulations.reporting.charts import CHART, Chart
 from simulations.reporting.estimates import chart_of, columns_of, write_estimate
 from simulations.reporting.files import new_folder, whole_folder, write_json
-from simulations.reporting.numbers import NORMAL, clipped, number
+from simulations.reporting.intervals import NORMAL
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import Table, numeric, print_facts, print_table
+from simulations.reporting.table import Table, clipped, number, numeric, print_facts, print_table
 from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
 from simulations.runs.options import Outcome
 

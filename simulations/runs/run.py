@@ -253,7 +253,7 @@ def check_population(protocol: Protocol, users: Shard, options: Options) -> None
 
 def check_held(n_users: int, options: Options) -> None:
     """Refuse what needs users in memory, if they are too many: no user is made to find that."""
-    if options.hostile:
+    if options.adversaries:
         check_in_memory(n_users, "a run with adversaries")
     elif not options.fold:
         each = -(-n_users // options.n_nodes(n_users))
@@ -316,7 +316,7 @@ def _drive(session: Session, seed: int, users: Shard, options: Options) -> Outco
         )
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(ended(session), [], {}, seed)
-    if options.runtime == "inline" and not (options.hostile or options.masked):
+    if options.runtime == "inline" and not (options.adversaries or options.masked):
         return _run_inline(session, users, n_nodes, seed, options)
     from simulations.runs.over_grid import run_over_grid
 

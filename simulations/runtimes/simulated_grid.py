@@ -14,7 +14,7 @@ from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
 from fedhist.base.origin import in_words
-from fedhist.flower.host import Config, NodeSetup
+from fedhist.flower.host import NodeSetup
 from fedhist.model.query import Summary
 from fedhist.users.shards import Shard
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
@@ -92,21 +92,14 @@ class SimulatedGrid(Grid):
 class LocalGrid(SimulatedGrid):
     """Nodes in this process, each of which answers when the reply to its message is read.
 
-    ``seed``: the simulation's seed: users' coins are a function of it; None takes system entropy;
-    ``owner``: guard policy of every node (keys as in a node's configuration).
+    ``seed``: the simulation's seed: users' coins are a function of it; None takes system entropy.
     """
 
     def __init__(
-        self,
-        nodes: Sequence[Shard],
-        seed: int | None,
-        *,
-        owner: Config | None = None,
-        progress: Progress | None = None,
+        self, nodes: Sequence[Shard], seed: int | None, progress: Progress | None = None
     ) -> None:
         super().__init__(len(nodes), progress)
-        owner = owner or SIMULATED_OWNER
-        setups = (NodeSetup(users, i, seed, owner) for i, users in enumerate(nodes))
+        setups = (NodeSetup(users, i, seed, SIMULATED_OWNER) for i, users in enumerate(nodes))
         self._nodes = [(Node(setup), RecordDict()) for setup in setups]
         act_as_server(run_id=1)
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.base.errors import visible
-from simulations.reporting.numbers import clipped, fixed, number, short, shown
 from simulations.reporting.pictures import GREY, logarithmic, shades, trust_look, wrapped
+from simulations.reporting.table import clipped, fixed, number, short, shown
 from simulations.studies.losses import relative, unit_of
 from simulations.studies.summary import LEVEL, Line
 from simulations.studies.tables import in_setting, missing_in_words

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.model.truths import LowerBound
-from simulations.reporting.numbers import far_off, half_width
+from simulations.reporting.intervals import far_off, half_width
 from simulations.studies.cells import Record
 from simulations.studies.levels import Premise
 from simulations.studies.losses import relative, worse_than

@@ -9,8 +9,20 @@ from typing import Any
 
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
-from simulations.reporting.numbers import FAR, MISSING, fixed, percent, short, shown, span
-from simulations.reporting.table import BAD, Column, Marked, Table, worded
+from simulations.reporting.intervals import FAR
+from simulations.reporting.table import (
+    BAD,
+    MISSING,
+    Column,
+    Marked,
+    Table,
+    fixed,
+    percent,
+    short,
+    shown,
+    span,
+    worded,
+)
 from simulations.studies.cells import ERROR
 from simulations.studies.losses import NORMS, UNIFORM, relative
 from simulations.studies.summary import LEVEL, Line

@@ -18,7 +18,6 @@ from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust, approximate, chance_of_telling
 from simulations.config.reading import to_toml
 from simulations.populations.memory import Memory
-from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import (
     BAD,
@@ -27,6 +26,7 @@ from simulations.reporting.table import (
     Marked,
     Row,
     Table,
+    number,
     print_lines,
     print_table,
     wrap,

@@ -20,9 +20,8 @@ from simulations.populations.facts import (
     percent,
     samples_outside,
 )
-from simulations.reporting.numbers import short
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.table import Column, Table, numeric, short
 
 HALF = 0.5
 """Share of everything in the hands of 1% of the users from which on that is said."""

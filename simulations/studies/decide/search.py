@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from fedhist.privacy.guarantee import Trust
-from simulations.reporting.numbers import half_width
+from simulations.reporting.intervals import half_width
 from simulations.studies.decide.problem import (
     FRESH,
     RANKS,
