@@ -93,7 +93,7 @@ class Released(Shown):
         spent = f"spent: epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
         dealt = done.planned.how_local
         pairs = [
-            (f"{p.label}{f', {p.by.groups.names[i]}' if p.central and p.by else ''}: ", o.estimate)
+            (f"{p.label}{f', {p.by.groups.names[i]}' if p.by else ''}: ", o.estimate)
             for p, jobs in zip(done.planned.parts, done.outcomes, strict=True)
             for i, o in enumerate(jobs)
         ]

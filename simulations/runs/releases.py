@@ -51,8 +51,14 @@ from simulations.populations import Loaded
 from simulations.populations.files import Column
 from simulations.reporting.estimates import columns_of
 from simulations.runs.booked_run import Reservations, one_ray
-from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_group
-from simulations.runs.columns import BETWEEN, KIND, Columns
+from simulations.runs.columns import (
+    BETWEEN,
+    KIND,
+    ByGroup,
+    Columns,
+    charged_by_group,
+    planned_by_group,
+)
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.options import Outcome
 from simulations.runs.run import (
@@ -141,7 +147,7 @@ class Part:
     """One release, ready to run.
 
     ``jobs``: one run, or one for each group; ``whole``: the column of all users, of whom the jobs
-    may have a cohort; ``by``: of a release by group, but of items, which are pairs then.
+    may have a cohort; ``by``: of a release with a run for each group; of items it asks for pairs.
     """
 
     label: str
@@ -161,11 +167,6 @@ class Part:
         return self.jobs[0].protocol
 
     @property
-    def central(self) -> bool:
-        """Whether each group has a run of its own."""
-        return self.by is not None and self.asked.guarantee.trust is Trust.CENTRAL
-
-    @property
     def scale(self) -> float:
         """What a cohort's total is multiplied by to be one of all users."""
         total = self.protocol.estimates in (Truth.TOTAL, Truth.HOLDERS)
@@ -178,12 +179,13 @@ class Part:
 
     def planned(self, adjacency: Adjacency) -> Cost:
         """State what it may cost."""
-        return (planned_by_group if self.central else planned_cost)(self.protocol, adjacency)
+        cost = planned_cost if self.by is None else planned_by_group
+        return cost(self.protocol, adjacency)
 
     def charges(self, estimates: Sequence[Estimate], adjacency: Adjacency) -> list[Entry]:
         """Return what it has spent: of a cohort, by that cohort."""
         ledgers = [e.ledger for e in estimates if e.ledger is not None]
-        if self.central:
+        if self.by is not None:
             entry = charged_by_group(self.label, ledgers, adjacency)
             return [replace(entry, null_safe=self.asked.null_safe)]
         entries = [e for ledger in ledgers for e in ledger.entries]
@@ -397,11 +399,6 @@ class _Planner:
             first = job(plan)
             asked = first.protocol
             by = ByGroup(groups, asked, plan.users)
-            if asked.guarantee.trust is Trust.LOCAL:
-                own.clear()
-                table["name"] = "frequency-oracle"
-                cells = replace(plan, users=by.cells, domain=by.domain)
-                return Part(release.label, (job(cells),), cells, cohort, by)
             hidden: dict[str, Any] = {"adjacency": Adjacency.ADD_REMOVE_USER.value}
             hidden["n_users"] = max(1, vars(asked)["n_users"] // len(groups.names))
             each = [
@@ -532,13 +529,9 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
 
 def _read(part: Part, estimates: Sequence[Estimate]) -> Read:
     """List what was released, beside the truth of all users."""
-    one, rows, losses = estimates[0], list[Row](), list[float]()
-    if one.value is None and not part.central:
-        return Read([], missing=(f"{part.label}: {one.reason}",))
     if part.by is None:
-        return _read_one(part, one)
-    if not part.central:
-        estimates = part.by.read_cells(one)
+        return _read_one(part, estimates[0])
+    rows, losses = list[Row](), list[float]()
     truths, missing = part.by.truths(estimates), list[str]()
     for (truth, loss), name, estimate in zip(truths, part.by.groups.names, estimates, strict=True):
         if estimate.value is None:
@@ -555,6 +548,8 @@ def _read(part: Part, estimates: Sequence[Estimate]) -> Read:
 
 
 def _read_one(part: Part, estimate: Estimate) -> Read:
+    if estimate.value is None:
+        return Read([], missing=(f"{part.label}: {estimate.reason}",))
     scale, protocol, notes = part.scale, part.protocol, list[str]()
     stderr = None if estimate.stderr is None else estimate.stderr * scale
     estimate = replace(estimate, value=estimate.needed(part.label) * scale, stderr=stderr)
