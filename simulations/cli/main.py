@@ -183,18 +183,18 @@ def _run_releases(
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
     from simulations.reporting.files import NEW, check_folder
-    from simulations.runs.released import RELEASES, Released
-    from simulations.runs.releases import plan_releases, run_releases
+    from simulations.runs.released import RELEASES, run_releases
+    from simulations.runs.releases import plan_releases
     from simulations.runs.results import folder_for, written_somewhere
 
     with reading(source):
         planned = plan_releases(tables, source, name)
     check_folder(planned.run.out or NEW, RELEASES, force=force)
-    shown = Released(run_releases(planned))
+    shown = run_releases(planned)
     shown.print_on(terminal.console)
     folder = folder_for(name, planned.run.out)
     written_somewhere(folder, lambda f: shown.save(f, force=force))
-    shown.done.book.check(folder)
+    shown.book.check(folder)
     terminal.console.print(f"written to {folder}", soft_wrap=True)
     if json_:
         terminal.print_json(shown.document() | {"folder": str(folder)})

@@ -26,67 +26,57 @@ from simulations.reporting.table import clipped, no_formula
 _QUOTED = re.compile(r'[",\r\n]')
 
 
-def columns_of(estimate: Estimate) -> tuple[Keys, dict[str, Array]]:
-    """Return a released estimate as a table: its keys, and by name the columns of numbers."""
+def columns_of(estimate: Estimate) -> dict[str, Any]:
+    """Return a released estimate as the columns of a table: its keys, and arrays of numbers."""
     value = np.atleast_1d(np.asarray(estimate.value))
-    columns = {"estimate": value}
-    if estimate.stderr is not None:
-        columns["stderr"] = np.atleast_1d(estimate.stderr)
-    return estimate.keys if estimate.keys is not None else Keys.range(len(value)), columns
+    keys = estimate.keys if estimate.keys is not None else Keys.range(len(value))
+    columns = {"key": keys, "estimate": value}
+    return (
+        columns if estimate.stderr is None else columns | {"stderr": np.atleast_1d(estimate.stderr)}
+    )
 
 
-def write_estimate(folder: Path, estimate: Estimate, about: Mapping[str, str]) -> None:
-    """Write a released estimate as CSV and Parquet, whose metadata say what it is about.
+def write_table(folder: Path, columns: Mapping[str, Any], about: Mapping[str, str]) -> None:
+    """Write released numbers as CSV and Parquet, whose metadata say what they are about.
 
-    In CSV a quotation mark stands before names that a spreadsheet would read as formulas.
+    ``columns``: by name; keys, a list of text, or an array. In CSV a quotation mark stands before
+    names that a spreadsheet would read as formulas.
     """
-    keys, columns = columns_of(estimate)
-    _write_parquet(folder / "estimate.parquet", keys, columns, about)
-    names = map(_cell, map(no_formula, keys))
-    rows = zip(names, *(map(_number, x.tolist()) for x in columns.values()), strict=True)
-    lines: Iterable[str] = [",".join(["key", *columns]), *map(",".join, rows), ""]
+    import pyarrow as pa  # polars would take a tenth of a second to be imported
+    from pyarrow import parquet
+
+    table = pa.Table.from_arrays([*map(_buffers, columns.values())], [*columns], metadata={**about})
+    with (folder / "estimate.parquet").open("wb") as file:  # pyarrow opens UTF-8 names only
+        parquet.write_table(table, file, compression="zstd")
+    rows = zip(*map(_cells, columns.values()), strict=True)
+    lines: Iterable[str] = [",".join(columns), *map(",".join, rows), ""]
     (folder / "estimate.csv").write_text("\n".join(lines), encoding="utf-8", newline="")
 
 
-def write_table(folder: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write released numbers of several releases, as :func:`write_estimate` writes those of one."""
-    import polars as pl
-
-    frame = pl.DataFrame(columns)
-    frame.write_parquet(folder / "estimate.parquet")
-    names = frame.select(pl.col(pl.String)).columns
-    safe = frame.with_columns(pl.Series(n, map(no_formula, frame[n])) for n in names)
-    safe.write_csv(folder / "estimate.csv")
-
-
-def _cell(name: str) -> str:
-    """Quote what would be read as something else; nothing at all as a missing value."""
-    return '"' + name.replace('"', '""') + '"' if not name or _QUOTED.search(name) else name
-
-
-def _number(x: float) -> str:
-    return "NaN" if x != x else repr(x)  # as most readers expect it
-
-
-def _write_parquet(
-    path: Path, keys: Keys, columns: Mapping[str, Array], about: Mapping[str, str]
-) -> None:
-    """Write buffers as they are: from lists pyarrow would make arrays with the help of pandas.
-
-    And polars would take a tenth of a second to be imported.
-    """
+def _buffers(column: Any) -> Any:
+    """Hand a column over as it is: of lists pyarrow would make arrays with the help of pandas."""
     import pyarrow as pa
-    from pyarrow import parquet
 
-    n = len(keys)
-    buffers = (pa.py_buffer(keys.offsets), pa.py_buffer(keys.data))
-    arrays: list[Any] = [pa.LargeStringArray.from_buffers(n, *buffers)]
-    for column in map(np.ascontiguousarray, columns.values()):
-        kind = pa.from_numpy_dtype(column.dtype)
-        arrays.append(pa.Array.from_buffers(kind, n, [None, pa.py_buffer(column)]))
-    table = pa.Table.from_arrays(arrays, ["key", *columns], metadata=dict(about))
-    with path.open("wb") as file:  # pyarrow opens no name that is not UTF-8
-        parquet.write_table(table, file, compression="zstd")
+    if isinstance(column, np.ndarray):
+        kind, data = pa.from_numpy_dtype(column.dtype), np.ascontiguousarray(column)
+        return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)])
+    if isinstance(column, Keys):
+        buffers = (pa.py_buffer(column.offsets), pa.py_buffer(column.data))
+        return pa.LargeStringArray.from_buffers(len(column), *buffers)
+    return pa.array(column, pa.large_string())
+
+
+def _cells(column: Any) -> Iterable[str]:
+    """Write a column for CSV: NaN as most readers expect it, text in quotes where it needs them.
+
+    A name that is empty would be read as a missing value without them.
+    """
+    if isinstance(column, np.ndarray):
+        return ("NaN" if x != x else repr(x) for x in column.tolist())
+    return (
+        '"' + name.replace('"', '""') + '"' if not name or _QUOTED.search(name) else name
+        for name in map(no_formula, column)
+    )
 
 
 MOST_LETTERS = 24

@@ -10,7 +10,7 @@ import io
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -130,9 +130,9 @@ class Shown(ABC):
         if kind in FIGURES:
             return drawn(self.draw, "page", kind)
         if kind == "html":
-            picture = None
+            picture = ""
             with suppress(NoFigureError):
-                picture = Picture.of(self.draw)
+                picture = _inline(drawn(self.draw, "page", "svg").decode())
             return page(self.title, self.tables(), self.sections(), self.secret, picture).encode()
         if kind == "json":
             return json_text(self.document()).encode()
@@ -260,19 +260,6 @@ Sections = Sequence[tuple[str, Sequence[str]]]
 """Titles, and sentences under each."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure as SVG, drawn once for a screen or paper and once for a telephone."""
-
-    wide: str
-    narrow: str
-
-    @classmethod
-    def of(cls, draw: Callable[[Figure], None]) -> Picture:
-        """Draw a figure at the width of a page and at that of a column."""
-        return cls(*(_inline(drawn(draw, width, "svg").decode()) for width in ("page", "column")))
-
-
 def _inline(svg: str) -> str:
     """Return SVG as it stands in a page: without its header, and with the digits that are seen."""
     return re.sub(r"(\d\.\d\d)\d+", r"\1", svg[svg.index("<svg") :])
@@ -283,14 +270,14 @@ def page(
     tables: Sequence[Table],
     sections: Sections,
     warning: str,
-    picture: Picture | None = None,
+    picture: str = "",
     *,
     whole: bool = True,
 ) -> str:
     """Return a page, or a part of somebody else's.
 
     ``sections``: what is said below them; those without sentences are left out; ``warning``: why it
-    is not private; empty where it is.
+    is not private; empty where it is; ``picture``: SVG.
     """
     return _template().render(
         title=title,

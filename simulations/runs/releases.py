@@ -16,23 +16,21 @@ disjoint cohorts, each with the budget of all local releases. Public numbers dec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
-from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import LEAST_DELTA, Adjacency, Guarantee, Trust, convert, pure
 from fedhist.privacy.guarantee import Release as Cost
-from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
+from fedhist.privacy.ledger import SLACK, Entry, spent, whole
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -49,10 +47,7 @@ from simulations.config.reading import (
 )
 from simulations.populations import Loaded
 from simulations.populations.files import Column
-from simulations.reporting.estimates import columns_of
-from simulations.runs.booked_run import Reservations, one_ray
 from simulations.runs.columns import (
-    BETWEEN,
     KIND,
     ByGroup,
     Columns,
@@ -60,13 +55,9 @@ from simulations.runs.columns import (
     planned_by_group,
 )
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.runs.options import Outcome
 from simulations.runs.run import (
     check_population,
     common,
-    drive,
-    open_session,
-    own_options,
     planned_cost,
     together,
 )
@@ -224,58 +215,6 @@ class Planned:
     def null_safe(self) -> bool:
         """Whether all of them are, as they were asked for: plans may use the number of users."""
         return all(p.asked.null_safe for p in self.parts)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A released number. ``truth`` is NOT PRIVATE, and NaN where it is not known."""
-
-    release: str
-    key: str
-    estimate: float
-    stderr: float
-    truth: float
-
-
-@dataclass(frozen=True)
-class Read:
-    """What one release says.
-
-    ``loss``: over groups their mean, NaN without a value, NOT PRIVATE; ``missing``: why there is no
-    value, of all or of a group; ``notes``: records that count as something else. NOT PRIVATE.
-    """
-
-    rows: list[Row]
-    loss: float = math.nan
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Done:
-    """What releases have given.
-
-    ``outcomes``: of each release its runs; ``book``: their line in the data set's ledger.
-    """
-
-    planned: Planned
-    outcomes: tuple[tuple[Outcome, ...], ...]
-    ledger: Ledger
-    read: tuple[Read, ...]
-    book: Reservations
-
-    @property
-    def rows(self) -> list[Row]:
-        """All released numbers."""
-        return [row for read in self.read for row in read.rows]
-
-    @property
-    def errors(self) -> list[float]:
-        """The loss of each release. NOT PRIVATE."""
-        return [read.loss for read in self.read]
-
-
-# -- before anybody is asked -----------------------------------------------------------------------
 
 
 def plan_releases(tables: Mapping[str, Any], source: str | Path, name: str) -> Planned:
@@ -483,99 +422,3 @@ def check_planned(planned: Planned) -> None:
             f"{planned.guarantee.delta:g} of {planned.guarantee}: delta must be positive where a "
             "release spends some"
         )
-
-
-# -- the runs --------------------------------------------------------------------------------------
-
-
-def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | None = None) -> Done:
-    """Run the releases one after the other, under one line of the data set's ledger.
-
-    Raises CapExceeded if that ledger does not allow all of them; nobody has been asked then. With a
-    journal a run that was killed goes on where it was: ended releases repeat what they gave.
-    """
-    run = planned.run
-    asked_of = [
-        [(job, own_options(own_options(run.options(progress=progress), i), g)) for g, job in jobs]
-        for i, jobs in enumerate(enumerate(p.jobs) for p in planned.parts)
-    ]
-    journals = [
-        (own.journal, job.protocol) for job, own in chain(*asked_of) if own.journal is not None
-    ]
-    safe = planned.null_safe
-    book = Reservations(run, planned.name, planned.guarantee, journals, null_safe=safe)
-    outcomes = []
-    try:
-        with one_ray(run.runtime, run.workers, run.ray_address):
-            for jobs in asked_of:
-                done = []
-                for job, own in jobs:
-                    session, seed = open_session(job.protocol, own)
-                    book.opened(session)
-                    done.append(drive(session, seed, users_of(job), own))
-                outcomes.append(tuple(done))
-    except BaseException:
-        book.give_back()
-        raise
-    ledger = Ledger(planned.guarantee)
-    ledger.noise, ledger.null_safe = run.noise, planned.null_safe
-    given = [[o.estimate for o in jobs] for jobs in outcomes]
-    for part, estimates in zip(planned.parts, given, strict=True):
-        ledger.include(part.charges(estimates, planned.guarantee.adjacency))
-    book.settle(ledger)
-    read = [_read(part, estimates) for part, estimates in zip(planned.parts, given, strict=True)]
-    return Done(planned, tuple(outcomes), ledger, tuple(read), book)
-
-
-def _read(part: Part, estimates: Sequence[Estimate]) -> Read:
-    """List what was released, beside the truth of all users."""
-    if part.by is None:
-        return _read_one(part, estimates[0])
-    rows, losses = list[Row](), list[float]()
-    truths, missing = part.by.truths(estimates), list[str]()
-    for (truth, loss), name, estimate in zip(truths, part.by.groups.names, estimates, strict=True):
-        if estimate.value is None:
-            missing.append(f"{part.label}, {name}: {estimate.reason}")
-            continue
-        losses += [] if math.isnan(loss) else [loss]
-        values, keys = np.atleast_1d(np.asarray(estimate.value)), part.asked.positions
-        errors = np.full(len(values), math.nan) if estimate.stderr is None else estimate.stderr
-        true = np.full(len(values), math.nan) if truth is None else truth
-        for i, cell in enumerate(zip(values, np.atleast_1d(errors), true, strict=True)):
-            key = name if keys is None else f"{name}{BETWEEN}{keys[i]:g}"
-            rows.append(Row(part.label, key, *map(float, cell)))
-    return Read(rows, float(np.mean(losses)) if losses else math.nan, tuple(missing))
-
-
-def _read_one(part: Part, estimate: Estimate) -> Read:
-    if estimate.value is None:
-        return Read([], missing=(f"{part.label}: {estimate.reason}",))
-    scale, protocol, notes = part.scale, part.protocol, list[str]()
-    stderr = None if estimate.stderr is None else estimate.stderr * scale
-    estimate = replace(estimate, value=estimate.needed(part.label) * scale, stderr=stderr)
-    keys, columns = columns_of(estimate)
-    value = columns["estimate"].tolist()
-    truth, loss = np.full(len(value), math.nan), math.nan
-    try:
-        known = measured(protocol, part.whole.users)
-        if counted := protocol.empty_record:
-            notes = [
-                f"{part.label}: {what}: {count:,.0f} of {known.n_users:,} users, each counted as "
-                f"{counted}"
-                for what, count in known.diagnostics.items()
-                if count
-            ]
-        loss = protocol.loss_of(estimate, part.whole.users, known=known)
-        truth = np.atleast_1d(known.truth)
-        if known.support is not None:
-            at = known.support.positions(keys)
-            truth = np.where(at >= 0, truth[at], math.nan)
-    except PopulationError:  # nobody holds what it is about
-        pass
-    places = protocol.positions
-    names = (
-        list(keys) if estimate.keys is not None or places is None else [f"{x:g}" for x in places]
-    )
-    spread = columns.get("stderr", np.full(len(value), math.nan)).tolist()
-    cells = zip(names, value, spread, truth.tolist(), strict=True)
-    return Read([Row(part.label, *cell) for cell in cells], loss, notes=tuple(notes))

@@ -24,7 +24,7 @@ from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, NoTotalError, Trust
 from fedhist.privacy.ledger import Ledger, whole
 from fedhist.users.keys import Keys
 from simulations.reporting.charts import CHART, Chart
-from simulations.reporting.estimates import chart_of, columns_of, write_estimate
+from simulations.reporting.estimates import chart_of, columns_of, write_table
 from simulations.reporting.files import new_folder, whole_folder, write_json
 from simulations.reporting.intervals import NORMAL
 from simulations.reporting.shown import Shown
@@ -189,7 +189,7 @@ def _write_to(folder: Path, finished: Finished, force: bool) -> None:
         finished.write(part)
         if first.estimate.value is not None:
             about = {"estimates": in_words(first.estimate.truth)}
-            write_estimate(part, first.estimate, about)
+            write_table(part, columns_of(first.estimate), about)
             finished.chart().save(part / CHART)
 
 
@@ -340,8 +340,9 @@ def summary_of(finished: Finished) -> dict[str, Any]:
     prepared, outcomes = finished.prepared, finished.outcomes
     estimate, table = outcomes[0].estimate, None
     if estimate.value is not None:
-        keys, columns = columns_of(estimate)
-        table = {"key": list(keys), **{name: x.tolist() for name, x in columns.items()}}
+        table = {
+            name: [*x] if name == "key" else x.tolist() for name, x in columns_of(estimate).items()
+        }
     return {
         "kind": "run",
         "name": prepared.config.name,

@@ -19,7 +19,8 @@ from fedhist.privacy.guarantee import NoTotalError
 from fedhist.protocols import BoundedHistogram, BoxMean
 from simulations.runs.columns import Groups
 from simulations.runs.data_ledger import DataLedger
-from simulations.runs.releases import Part, Planned, plan_releases, run_releases
+from simulations.runs.released import run_releases
+from simulations.runs.releases import Part, Planned, plan_releases
 
 N = 4000
 FILE = """
@@ -167,7 +168,7 @@ class Killed(BaseException):
 
 
 def test_a_killed_run_goes_on_from_its_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    import simulations.runs.releases as module
+    import simulations.runs.released as module
 
     files = {"run_journal": "journal", "run_ledger": "book.json"}
     real, asked = module.drive, list[str]()
@@ -193,7 +194,7 @@ def test_a_killed_run_goes_on_from_its_journal(monkeypatch: pytest.MonkeyPatch) 
 def test_a_run_that_breaks_off_before_it_asks_gives_its_reservation_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import simulations.runs.releases as module
+    import simulations.runs.released as module
 
     def broken(*_: Any) -> Any:
         raise Killed

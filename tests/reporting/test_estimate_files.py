@@ -12,7 +12,7 @@ import pytest
 
 from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
-from simulations.reporting.estimates import write_estimate
+from simulations.reporting.estimates import columns_of, write_table
 from simulations.reporting.files import plain
 
 NAMES = ["tea", "", " ", 'say "x"', "a,b", "two\nlines", "a\rb", "äpple\u00a0", "=1+1", "-5", "NaN"]
@@ -24,7 +24,7 @@ def test_files_hold_the_estimate_to_the_last_bit(tmp_path: Path) -> None:
     estimate = Estimate(
         "ok", value=np.array(VALUES), stderr=np.full(len(NAMES), 0.3), keys=Keys.of(NAMES)
     )
-    write_estimate(tmp_path, estimate, {"estimates": "shares"})
+    write_table(tmp_path, columns_of(estimate), {"estimates": "shares"})
     parquet = pl.read_parquet(tmp_path / "estimate.parquet")
     assert parquet["key"].to_list() == NAMES
     np.testing.assert_array_equal(parquet["estimate"].to_numpy(), VALUES)
@@ -39,7 +39,7 @@ def test_files_hold_the_estimate_to_the_last_bit(tmp_path: Path) -> None:
 def test_a_number_and_whole_numbers(tmp_path: Path) -> None:
     """Entries without names have numbers; what is whole stays so; nothing is a table of no rows."""
     for value in (np.array(3.5), np.array([7, -1]), np.empty(0)):
-        write_estimate(tmp_path, Estimate("ok", value=value), {})
+        write_table(tmp_path, columns_of(Estimate("ok", value=value)), {})
         table = pl.read_parquet(tmp_path / "estimate.parquet")
         assert table["key"].to_list() == [str(i) for i in range(value.size)]
         assert table["estimate"].to_list() == np.atleast_1d(value).tolist()
