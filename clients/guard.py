@@ -24,9 +24,9 @@ from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_choice, check_integer, check_within, is_real
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
-from fedhist.privacy.aggregation import TAU
 from fedhist.privacy.guarantee import USER_LEVEL, Adjacency, Release, Trust, convert
 from fedhist.privacy.ledger import SLACK
+from fedhist.privacy.shares import TAU
 
 if TYPE_CHECKING:
     from fedhist.flower.wire import Question

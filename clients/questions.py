@@ -15,4 +15,4 @@ from clients.localize import queries as localize
 from clients.means import queries as means
 from clients.quantiles import queries as quantiles
 from clients.regression import queries as regression
-from fedhist.model import aggregated, share, shuffled
+from fedhist.model import aggregated, shuffled

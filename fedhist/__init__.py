@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from fedhist.model.registry import register_query as register_query
     from fedhist.model.truths import Prediction as Prediction
     from fedhist.model.truths import Truth as Truth
-    from fedhist.privacy.aggregation import Aggregation as Aggregation
     from fedhist.privacy.guarantee import Adjacency as Adjacency
     from fedhist.privacy.guarantee import Guarantee as Guarantee
     from fedhist.privacy.guarantee import Release as Release
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from fedhist.privacy.guarantee import check_budget as check_budget
     from fedhist.privacy.guarantee import pure as pure
     from fedhist.privacy.guarantee import zcdp_rho as zcdp_rho
+    from fedhist.privacy.shares import Aggregation as Aggregation
     from fedhist.users.batch import Users as Users
     from fedhist.users.cohort import Cohort as Cohort
     from fedhist.users.keys import Keys as Keys

@@ -25,9 +25,8 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Prediction
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.noise_law import seeded_gaussian
-from fedhist.users.batch import Users
+from fedhist.users.batch import InMemory, Users, keep
 from fedhist.users.cohort import Cohort
-from fedhist.users.kept import InMemory, keep
 from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server.noise import SimulatedNoise
 from server.session.session import Session

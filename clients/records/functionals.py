@@ -26,11 +26,10 @@ from clients.records.user_rows import (
     user_points,
     wave_means,
 )
-from fedhist.base.arrays import Array, Floats, Integers, read_only
+from fedhist.base.arrays import Array, Floats, Integers, next_power_of_two, read_only
 from fedhist.base.checks import check_choice, check_range, check_scale, check_size, check_within
 from fedhist.base.errors import PopulationError
 from fedhist.channels.covers import Cover
-from fedhist.channels.hadamard import next_power_of_two
 from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.part import Functional, VectorPart
 from fedhist.model.registry import register_part

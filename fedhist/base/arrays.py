@@ -113,3 +113,8 @@ class Bounds:
             if low < self.low or high > self.high:
                 bad = low if low < self.low else high
                 raise WireError(f"{name!r} holds {bad}, outside [{self.low:g}, {self.high:g}]")
+
+
+def next_power_of_two(n: int) -> int:
+    """Smallest power of two that is at least n (1 for n <= 1)."""
+    return 1 << max(0, n - 1).bit_length()

@@ -10,11 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from fedhist.base.lazy import kernel
 
 
-def next_power_of_two(n: int) -> int:
-    """Smallest power of two that is at least n (1 for n <= 1)."""
-    return 1 << max(0, n - 1).bit_length()
-
-
 def fwht(x: ArrayLike) -> NDArray[np.float64]:
     """Multiply each row by the unnormalised Hadamard matrix H[j, k] = (-1)^popcount(j & k).
 

@@ -32,10 +32,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, next_power_of_two
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels.bits import MAX_BITS, RandomizedResponse
-from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht
 from fedhist.channels.layers import WORD_VALUES, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
 from fedhist.model.finite import FiniteChannel

@@ -485,7 +485,9 @@ class PiecewiseChannel(LatticeChannel):
 # -- by name
 
 CHANNELS: dict[str, type[ScalarChannel]] = {
-    c.kind: c for c in (LaplaceChannel, OneBitChannel, PiecewiseChannel)
+    "laplace": LaplaceChannel,
+    "onebit": OneBitChannel,
+    "piecewise": PiecewiseChannel,
 }
 
 

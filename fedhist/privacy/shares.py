@@ -1,9 +1,9 @@
-"""Noise that nodes add in shares: its size, the room it needs, the law of what arrives.
+"""Noise that nodes add in shares: who must take part, its size, its room, the law of what arrives.
 
 Under aggregate trust every node adds a share of the noise to its integers before they are summed,
 and only the sum is seen. Of the N nodes that are asked some may drop out and some may tell the
 server their shares; M of them are certain to be honest and in the sum
-(:attr:`fedhist.privacy.aggregation.Aggregation.honest`). Any M shares add up to the calibrated
+(:attr:`Aggregation.honest`). Any M shares add up to the calibrated
 noise, and the remaining ones are independent of it, so that adding them is post-processing: the
 guarantee holds for every set of nodes that contains M honest ones, if who is in it does not depend
 on the data and each user is on one node.
@@ -15,7 +15,7 @@ epsilon, exactly; epsilon-DP with delta = 0. Fewer break it: the law has too sha
 .8 M shares cost 1.33 epsilon at D1 = s = 4, 1.97 epsilon at D1 = 4, s = 20.
 
 *gaussian*: a share is discrete Gaussian with variance parameter sigma^2 / M, sigma of
-:func:`fedhist.privacy.lattice_gaussian.lattice_std`, whose file has the proof. A share must have a
+:func:`fedhist.privacy.noise_law.lattice_std`, whose file has the proof. A share must have a
 std of three steps at least, or else the sum would not be discrete Gaussian.
 
 References
@@ -30,12 +30,97 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
-from fedhist.base.checks import check_choice, check_count, check_size
+from fedhist.base.arrays import PlainArguments
+from fedhist.base.checks import check_choice, check_count, check_integer, check_size, check_within
 from fedhist.privacy.guarantee import Release, check_budget, gaussian_cost, pure
-from fedhist.privacy.lattice_gaussian import lattice_std
-from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.noise_law import NoiseLaw, lattice_std
+
+TAU = 0.1
+"""Default of each margin."""
+
+MOST_PARTIES = 1 << 16
+"""Nodes among which a sum can be made under masks."""
+
+
+@dataclass(frozen=True)
+class Aggregation(metaclass=PlainArguments):
+    """The premise of aggregate trust.
+
+    Parameters
+    ----------
+    parties : int
+        N: nodes that are asked; public.
+    tau_d, tau_c : float
+        Largest share of them that may drop out, and that may collude with the server; in [0, .5),
+        read as the decimals that they are written as.
+    max_users : int
+        Most users on all nodes together: the modulus has room for them.
+
+    Raises
+    ------
+    ValueError
+        If fewer than half of the nodes would be certain to be honest and in the sum.
+
+    Examples
+    --------
+    >>> Aggregation(100).honest, Aggregation(100).quorum, Aggregation(10, 0.3, 0.0).honest
+    (80, 90, 7)
+    >>> print(Aggregation(100, 0.1, 0.05))
+    at most 10% of 100 nodes drop out, 5% collude
+    """
+
+    parties: int
+    tau_d: float = TAU
+    tau_c: float = TAU
+    max_users: int = 1 << 32
+
+    @property
+    def excess(self) -> float:
+        """Std of the noise of all shares, over that which the honest ones must have."""
+        return math.sqrt(self.parties / self.honest)
+
+    def __post_init__(self) -> None:
+        check_integer("parties", self.parties)
+        check_integer("max_users", self.max_users)
+        check_within("tau_d", self.tau_d, 0, 0.5, "[)")
+        check_within("tau_c", self.tau_c, 0, 0.5, "[)")
+        if 2 * self.honest < self.parties:
+            raise ValueError(
+                f"{self}: only {self.honest} of them are certain to be honest and in the sum; at "
+                "least half must be"
+            )
+
+    @property
+    def quorum(self) -> int:
+        """Fewest nodes whose sum may be looked at: N - floor(tau_d N)."""
+        return self.parties - floor_share(self.tau_d, self.parties)
+
+    @property
+    def honest(self) -> int:
+        """Honest shares certain to be in the sum: M = N - floor(tau_d N) - floor(tau_c N).
+
+        Whatever a node adds is sized for M, never for N or for how many have answered.
+        """
+        return self.quorum - floor_share(self.tau_c, self.parties)
+
+    def __str__(self) -> str:
+        drop, collude = (f"{100 * tau:g}%" for tau in (self.tau_d, self.tau_c))
+        return f"at most {drop} of {self.parties} nodes drop out, {collude} collude"
+
+
+@lru_cache(maxsize=256)
+def floor_share(tau: float, parties: int) -> int:
+    """floor(tau N) of the decimal that is written.
+
+    >>> floor_share(0.29, 100)
+    29
+    """
+    return math.floor(Fraction(repr(float(tau))) * parties)
+
 
 ShareKind = Literal["laplace", "gaussian"]
 
@@ -98,7 +183,7 @@ class ShareNoise:
         Privacy
         -------
         "laplace": epsilon-DP. "gaussian": (epsilon, delta)-DP for all rounds, up to a loss eta
-        that is below 1e-27 for a million entries (:mod:`fedhist.privacy.lattice_gaussian`).
+        that is below 1e-27 for a million entries (:mod:`fedhist.privacy.noise_law`).
         """
         share_cost(kind, epsilon, delta)
         if kind == "gaussian":

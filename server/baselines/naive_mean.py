@@ -29,13 +29,13 @@ from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys, user_ids
 from server.targets.mean_target import MeanTarget
 from server.targets.sample_sizes import PlannedSizes
-from server.trust.shuffles import Batch, NonInteractive
+from server.trust import Batch, NonInteractive
 
 if TYPE_CHECKING:
     from server.session.curator import Curator
@@ -74,7 +74,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         Public salt of the coordinates.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

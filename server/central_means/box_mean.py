@@ -14,7 +14,7 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Prediction
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from server.central_means.central_mean import CentralMeans, some_users
 from server.central_means.localizing import SumNoise

@@ -49,10 +49,10 @@ from server.central_means.localizing import (
     settled,
     sum_noise,
 )
-from server.targets.central_bounds import central_mean_bounds
+from server.targets.lower_bounds import central_mean_bounds
 from server.targets.mean_target import MeanTarget
 from server.targets.sample_sizes import PlannedUsers, surely_fewer
-from server.trust.central import Central, add_noise
+from server.trust import Central, add_noise
 
 if TYPE_CHECKING:
     from server.session.curator import Curator

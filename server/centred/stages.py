@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.rank_unit import RankUnit
-from server.targets.simplex import project_simplex
+from server.targets.domains import project_simplex
 
 MOST_STAGES = 4
 SHARES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5)

@@ -26,7 +26,7 @@ import numpy as np
 from clients.histograms.contributions import NormHistogram
 from fedhist.base.arrays import Integers
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.lattice_gaussian import discrete_gaussian_stds
+from fedhist.privacy.noise_law import discrete_gaussian_stds
 from server.clip_choice.rule import (
     Choice,
     Search,

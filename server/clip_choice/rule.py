@@ -36,8 +36,8 @@ from clients.histograms.contributions import NormHistogram
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import warned
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget, gaussian_multiplier
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.keys import Keys
 from server.session.curator import Curator
 

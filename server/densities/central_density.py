@@ -25,14 +25,14 @@ from clients.densities.queries import (
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Moves, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
+from fedhist.privacy.shares import Aggregation
 from server.densities.density_target import DensityTarget
 from server.densities.plan import best_level
 from server.densities.series import GRID
 from server.targets.sample_sizes import PlannedSizes, surely_fewer
-from server.trust.central import Central, add_noise
+from server.trust import Central, add_noise
 
 if TYPE_CHECKING:
     from server.session.curator import Curator

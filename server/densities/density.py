@@ -27,7 +27,7 @@ from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.cohort import Cohort
 from server.centred.script import Opening, centred_mean
 from server.densities.density_target import DensityTarget
@@ -96,7 +96,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         Public salt of the cohorts; those of folds and points are derived from it.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

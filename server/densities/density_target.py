@@ -27,9 +27,8 @@ from server.densities.series import (
     series_stderr,
     shrink_by_decay,
 )
-from server.targets.lower_bounds import local_bounds, planned_sizes
+from server.targets.lower_bounds import local_bounds, planned_sizes, waves
 from server.targets.sample_sizes import held
-from server.targets.two_points import waves
 
 
 class DensityTarget(Protocol):

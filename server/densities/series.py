@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from clients.records.functionals import BasisName
 from fedhist.base.arrays import Floats
-from server.targets.simplex import project_simplex
+from server.targets.domains import project_simplex
 
 GRID = 1024
 """Cells on which a density is published."""

@@ -42,7 +42,7 @@ from server.distributions.mechanisms import (
     Search,
 )
 from server.session.curator import Curator
-from server.targets.simplex import project_simplex
+from server.targets.domains import project_simplex
 
 AskShares = Callable[[float, str], Generator[Query, Summary, Learned]]
 """Asks for the users' average shares and releases them, epsilon-DP, under a label of the ledger:

@@ -23,8 +23,8 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain, user_ids
 from server.distributions.centred import Centred
@@ -38,10 +38,9 @@ from server.distributions.mechanisms import (
 from server.distributions.selection import PHS, Selection
 from server.modes import Mode, TwoModes
 from server.session.curator import Curator
-from server.targets.domains import DistributionTarget
+from server.targets.domains import DistributionTarget, project_simplex
 from server.targets.sample_sizes import PlannedUsers
-from server.targets.simplex import project_simplex
-from server.trust.central import Central
+from server.trust import Central
 
 MECHANISMS: Mapping[str, Mechanism] = {
     mechanism.name: mechanism

@@ -23,17 +23,17 @@ import numpy as np
 
 from clients.frequency_oracles.oracle_votes import OracleReports, chosen_kind
 from clients.records.functionals import CentredShares, HadamardRows, from_sum_zero, to_sum_zero
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, next_power_of_two
 from fedhist.base.checks import check_within
 from fedhist.base.search import fewest_users
-from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -42,10 +42,8 @@ from server.centred.script import Opening, centred_mean
 from server.centred.stages import CentredPlan, plan_centred
 from server.localize.choice import Plan
 from server.localize.script import FoldProtocol, few_users
-from server.targets.clipped_totals import user_norms
-from server.targets.domains import DistributionTarget, with_domain
+from server.targets.domains import DistributionTarget, project_simplex, user_norms, with_domain
 from server.targets.sample_sizes import resolve_sizes
-from server.targets.simplex import project_simplex
 
 if TYPE_CHECKING:
     from server.session.curator import Curator
@@ -88,7 +86,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         item, or the whole vector; the first for more than 4096 symbols. "folds": a Hadamard row a
         user, which trusts T and needs some 400 / min(1, epsilon^2) users for each.
     trust : Shuffling, optional
-        Shuffle trust, by folds; see :class:`~server.trust.shuffles.Shuffles`.
+        Shuffle trust, by folds; see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

@@ -26,14 +26,13 @@ from fedhist.base.errors import warned
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
-from fedhist.privacy.shares import ShareNoise
+from fedhist.privacy.shares import Aggregation, ShareNoise
 from fedhist.users.keys import Keys
 from server.session.curator import Curator
-from server.targets.simplex import CMAX, presence_to_probability
-from server.trust.central import add_noise
+from server.targets.domains import CMAX, presence_to_probability
+from server.trust import add_noise
 
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """E|N(0, 1)|."""

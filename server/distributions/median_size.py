@@ -50,7 +50,7 @@ from server.distributions.selection import (
     users_needed,
 )
 from server.session.curator import Curator
-from server.targets.simplex import presence_to_probability
+from server.targets.domains import presence_to_probability
 
 EM_SHARE = 0.75
 """Part of epsilon with which the class is chosen; the rest is for the count."""

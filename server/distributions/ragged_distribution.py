@@ -43,10 +43,9 @@ from server.distributions.median_size import (
 )
 from server.modes import Mode, TwoModes
 from server.session.curator import Curator
-from server.targets.domains import DistributionTarget
+from server.targets.domains import DistributionTarget, project_simplex
 from server.targets.sample_sizes import PlannedUsers
-from server.targets.simplex import project_simplex
-from server.trust.central import Central
+from server.trust import Central
 
 AVERAGES = ("frequencies", "centred")
 

@@ -42,7 +42,7 @@ from server.distributions.mechanisms import (
     Search,
 )
 from server.session.curator import Curator
-from server.targets.simplex import presence_to_probability
+from server.targets.domains import presence_to_probability
 
 SMALL = 2.0
 """Symbols selected with m p below this are read from presence [1, Algorithm 5, line 6]."""

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, next_power_of_two
 from fedhist.base.checks import check_count, check_scale
 from fedhist.base.hashing import digest64
 from fedhist.base.lazy import kernel
-from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht
 from fedhist.privacy.guarantee import Release, zcdp_rho
 from fedhist.privacy.noise_law import Sampler
 from server.central_means.localizing import median_scores

@@ -25,8 +25,7 @@ from fedhist.model.truths import L1, Prediction
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from server.few_users.few_users_mean import FewUsers
-from server.targets.domains import DistributionTarget, holding
-from server.targets.simplex import project_simplex
+from server.targets.domains import DistributionTarget, holding, project_simplex
 
 
 @register_protocol

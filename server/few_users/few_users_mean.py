@@ -39,10 +39,10 @@ from server.few_users.plan import (
     large_n_min,
 )
 from server.modes import Mode, TwoModes
-from server.targets.central_bounds import central_mean_bounds
+from server.targets.lower_bounds import central_mean_bounds
 from server.targets.mean_target import MeanTarget
 from server.targets.sample_sizes import PlannedUsers
-from server.trust.central import Central
+from server.trust import Central
 
 if TYPE_CHECKING:
     from server.session.curator import Curator

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, next_power_of_two
 from fedhist.base.checks import check_choice, check_count, check_scale, check_within
 from fedhist.base.search import fewest_users
-from fedhist.channels.hadamard import next_power_of_two
 from fedhist.privacy.guarantee import Release, check_budget, zcdp_rho
 
 Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]

@@ -43,16 +43,21 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import SQUARED_L2, LowerBound, Prediction, Truth, squared_l2
 from fedhist.privacy.guarantee import check_budget
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain, user_ids
 from fedhist.users.shards import BLOCK, Shard
-from server.targets.clipped_totals import users_shares
-from server.targets.domains import DISTRIBUTION, DomainHistogram, OnDomain, with_domain
+from server.targets.domains import (
+    DISTRIBUTION,
+    DomainHistogram,
+    OnDomain,
+    project_shares,
+    users_shares,
+    with_domain,
+)
 from server.targets.lower_bounds import share_bounds
 from server.targets.sample_sizes import held
-from server.targets.simplex import project_shares
-from server.trust.shuffles import Batch, NonInteractive
+from server.trust import Batch, NonInteractive
 
 if TYPE_CHECKING:
     from server.session.curator import Curator
@@ -119,7 +124,7 @@ class FrequencyOracle(OneVote):
         messages, at most 4,096 bits.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------
@@ -254,7 +259,7 @@ class LocalHistogram(DomainHistogram, OneVote):
         Raise negative totals to zero; never increases the l1 error.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

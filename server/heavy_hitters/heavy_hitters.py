@@ -22,9 +22,9 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import L1, Prediction, Truth
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, check_budget
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys
@@ -38,7 +38,7 @@ from server.heavy_hitters.plan import (
 )
 from server.targets.domains import UnboundedCounts
 from server.targets.sample_sizes import PlannedUsers
-from server.trust.shuffles import Batch, Shuffles
+from server.trust import Batch, Shuffles
 
 if TYPE_CHECKING:
     from server.session.curator import Curator

@@ -27,8 +27,8 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.keys import Keys, check_domain
 from fedhist.users.shards import Shard
 from server.clip_choice import by_paper
@@ -36,7 +36,7 @@ from server.clip_choice.rule import ThresholdRule, ThresholdTask, em_slope
 from server.histograms.bounded_histogram import BoundedHistogram
 from server.session.curator import Curator
 from server.targets.domains import DomainHistogram
-from server.trust.central import Central
+from server.trust import Central
 
 CHOICE_SHARE = 0.2
 """Share of epsilon that pays for C. Exact mixtures over 96 settings: 0.09 (the paper's, Section

@@ -28,16 +28,16 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
 from fedhist.model.truths import L1, Prediction
 from fedhist.privacy import noise_law
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Moves, check_budget, sensitivity_multipliers
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from fedhist.users.shards import Shard
 from server.histograms.reference_clips import c_star
 from server.session.curator import Curator
-from server.targets import clipped_totals
+from server.targets import domains
 from server.targets.domains import DomainHistogram, with_domain
-from server.trust.central import Central, add_noise
+from server.trust import Central, add_noise
 
 
 @register_protocol
@@ -175,7 +175,7 @@ class BoundedHistogram(DomainHistogram, Central):
 
     def sums(self, users: Users) -> dict[str, Array]:
         clipping = float(self.clip), self.norm, float(self.grid or 0.0)
-        whole, clipped = clipped_totals.whole_and_kept(users, self.domain, *clipping)
+        whole, clipped = domains.whole_and_kept(users, self.domain, *clipping)
         return {"whole": whole, "kept": clipped}
 
     def error_of(self, facts: Facts) -> Prediction:

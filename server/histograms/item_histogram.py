@@ -16,15 +16,15 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import L1, Prediction
 from fedhist.privacy import noise_law
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
 from server.histograms.bounded_histogram import BoundedHistogram
 from server.session.curator import Curator
-from server.targets import clipped_totals
+from server.targets import domains
 from server.targets.domains import DomainHistogram
-from server.trust.central import Aggregating
+from server.trust import Aggregating
 
 SENSITIVITY = 2
 """l1: replacing one record takes it from one count and adds it to another."""
@@ -121,7 +121,7 @@ class ItemHistogram(DomainHistogram, Aggregating):
         )
 
     def sums(self, users: Users) -> dict[str, Array]:
-        cut = clipped_totals.totals(users, self.domain, MOST_ITEM_CLIP)
+        cut = domains.totals(users, self.domain, MOST_ITEM_CLIP)
         return {**super().sums(users), "cut": cut}
 
     def error_of(self, facts: Facts) -> Prediction:

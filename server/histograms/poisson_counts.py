@@ -35,8 +35,8 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy import noise_law
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import ONE_COUNT, Adjacency, check_budget
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain, user_ids
 from fedhist.users.shards import Shard
@@ -51,7 +51,7 @@ from server.clip_choice.rule import (
 from server.histograms import poisson_debiasing as debias
 from server.session.curator import Curator
 from server.targets.domains import DomainHistogram, with_domain
-from server.trust.central import Central, add_noise
+from server.trust import Central, add_noise
 
 UNLIKELY_LOGITS = math.log(100)
 """Logits by which more users above C than are looked for are unlikely to be left there."""

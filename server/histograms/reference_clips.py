@@ -16,7 +16,7 @@ from fedhist.base.arrays import Floats
 from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from server.targets.clipped_totals import user_norms
+from server.targets.domains import user_norms
 
 
 def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:

@@ -43,9 +43,8 @@ from server.modes import Mode, TwoModes
 from server.session.curator import Curator
 from server.session.unknown_keys import key_threshold, laplace_key_threshold
 from server.session.weighted_keys import WeightedKeys
-from server.targets.clipped_totals import totals
-from server.targets.domains import UnboundedCounts
-from server.trust.central import Central
+from server.targets.domains import UnboundedCounts, totals
+from server.trust import Central
 
 PAPER_GRID = tuple(range(10, 1501, 10))
 """The thresholds of the paper's experiments."""

@@ -37,7 +37,7 @@ from server.localize.choice import (
     plan_univariate,
 )
 from server.targets.sample_sizes import PlannedSizes
-from server.trust.shuffles import Batch, Shuffles
+from server.trust import Batch, Shuffles
 
 
 class FoldProtocol(Shuffles, PlannedSizes):

@@ -31,15 +31,15 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import SQUARED_L2, LowerBound
 from fedhist.privacy.guarantee import check_budget
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
 from server.localize.choice import LEAST_MASS, MOST_FAILURE
+from server.targets.lower_bounds import packing_bound
 from server.targets.mean_target import MeanTarget
 from server.targets.sample_sizes import resolve_users
-from server.targets.two_points import packing_bound
-from server.trust.shuffles import Batch, NonInteractive
+from server.trust import Batch, NonInteractive
 
 if TYPE_CHECKING:
     from server.session.curator import Curator
@@ -159,7 +159,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         needs no data: its centre is returned, nobody is asked and nothing is spent.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

@@ -24,7 +24,7 @@ from fedhist.channels.scalar import scalar_channel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort, salt_of_folds
 from fedhist.users.keys import Keys, user_ids
@@ -34,7 +34,7 @@ from server.localize.choice import Plan, StagePlan, keep_inside, plan_stages
 from server.localize.script import FoldProtocol
 from server.modes import Mode, TwoModes
 from server.targets.mean_target import InRange
-from server.trust.shuffles import Batch
+from server.trust import Batch
 
 if TYPE_CHECKING:
     from server.session.curator import Curator
@@ -77,7 +77,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
         that halves the planned error.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`. It needs
+        is then the users' own, see :class:`~server.trust.Shuffles`. It needs
         ``method = "vote"``.
 
     Privacy

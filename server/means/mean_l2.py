@@ -19,13 +19,13 @@ import numpy as np
 
 from clients.records.functionals import BallMean, Rotated, samples_of
 from clients.records.user_rows import user_points
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array, Floats, next_power_of_two
 from fedhist.base.checks import check_size
 from fedhist.base.hashing import digest64
-from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.centred.script import centred_mean
@@ -73,7 +73,7 @@ class MeanL2(FoldMean):
         follow from it.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

@@ -22,7 +22,7 @@ from fedhist.base.search import fewest_users
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.localize.choice import Plan
@@ -119,7 +119,7 @@ class MeanLinf(InRange, FoldMean):
         Public salt of the split into voters and reporters; that of the folds follows from it.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~server.trust.shuffles.Shuffles`.
+        is then the users' own, see :class:`~server.trust.Shuffles`.
 
     Privacy
     -------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedhist.privacy.guarantee import Guarantee
-from server.trust.central import Central
+from server.trust import Central
 
 
 class AsPrinted(Central):

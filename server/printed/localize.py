@@ -23,7 +23,7 @@ from server.densities.series import midpoints, series_at
 from server.localize.choice import Plan, plan_paper
 from server.localize.script import FoldProtocol
 from server.modes import Mode, register_printed
-from server.trust.shuffles import Batch
+from server.trust import Batch
 
 
 class FoldsAsPrinted(FoldProtocol):

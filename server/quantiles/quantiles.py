@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 FEW = 4
 """Levels up to which each draws a bin of its own. Measured: the errors of the two kinds cross at
 five to seven levels (1,000 to 10,000 users, 128 to 1,024 bins, epsilon 0.5 to 2)."""
-ADJACENCIES = tuple(a.value for a in Adjacency if a is not Adjacency.REPLACE_ITEM)
 Kind = Literal["auto", "em", "tree"]
 
 
@@ -109,7 +108,7 @@ class Quantiles(QuantileTarget):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         self.check_levels()
-        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        check_choice("adjacency", self.adjacency, tuple(a.value for a in USER_LEVEL))
 
     @property
     def guarantee(self) -> Guarantee:

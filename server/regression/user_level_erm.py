@@ -43,17 +43,17 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import LowerBound, Truth
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 from server.few_users.draws import POINT, BallSampler
 from server.few_users.plan import FewUsersPlan, Wishes, choose_branch
 from server.session.curator import Curator
-from server.targets.central_bounds import central_mean_bounds
+from server.targets.lower_bounds import central_mean_bounds
 from server.targets.sample_sizes import resolve_users
-from server.trust.central import Central
+from server.trust import Central
 
 
 @register_protocol

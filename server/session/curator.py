@@ -31,9 +31,15 @@ from fedhist.privacy.guarantee import (
     gaussian_cost,
     pure,
 )
-from fedhist.privacy.lattice_gaussian import discrete_gaussian_cost, discrete_gaussian_stds
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_law import Noise, NoiseSource, Sampler, Shape
+from fedhist.privacy.noise_law import (
+    Noise,
+    NoiseSource,
+    Sampler,
+    Shape,
+    discrete_gaussian_cost,
+    discrete_gaussian_stds,
+)
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.session.journal import Journal
@@ -199,7 +205,7 @@ class Curator:
         are given, which add up to at most 1. Adaptive Gaussians whose 1 / multiplier^2 add up to
         1 / sigma^2 compose to exactly one with multiplier sigma [1]_, so sigma is the analytic one
         of (epsilon, delta). Discrete noise on integers is of one of the two kinds of
-        :func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_stds` in all rounds: the one that
+        :func:`~fedhist.privacy.noise_law.discrete_gaussian_stds` in all rounds: the one that
         is smaller in the first that moves, which public numbers say.
 
         Returns
@@ -265,7 +271,7 @@ class Curator:
         label: str = "discrete-gaussian",
         moves: Moves | None = None,
     ) -> NDArray[np.int64]:
-        """Release integers + discrete Gaussian noise (lattice_gaussian): (epsilon, delta)-DP."""
+        """Release integers + discrete Gaussian noise: (epsilon, delta)-DP."""
         std, cost = discrete_gaussian_cost(l2_sensitivity, epsilon, delta)
         budget = (l2_sensitivity, epsilon, delta, 1)
         return self._add("discrete_gaussian", value, std, cost, label, moves, budget)

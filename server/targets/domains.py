@@ -1,14 +1,28 @@
-"""Public domains of items, and none; what protocols share that count items or share them out."""
+"""Public domains of items, and none; what protocols share that count items or share them out.
+
+Totals and norms of users are a path of its own for evaluation only, NOT PRIVATE: a prediction can
+contradict a measurement (Liu et al., ICML 2023, Sections 4 and A.1). From noisy statistics to a
+distribution is post-processing, which costs no privacy.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020.
+.. [2] Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball", ICML
+   2008, Algorithm 1.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.arrays import Array, Integers
+from clients.bounding.contribution import domain_lookup
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Protocol
@@ -17,11 +31,113 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
-from server.targets import clipped_totals
-from server.targets.central_bounds import central_share_bounds
-from server.targets.clipped_totals import users_shares
-from server.targets.lower_bounds import planned_sizes, share_bounds, sizes_of
+from server.targets.lower_bounds import central_share_bounds, planned_sizes, share_bounds, sizes_of
 from server.targets.sample_sizes import held
+
+CMAX = 4.0
+"""Largest m p that presence is read as: few users then lack the symbol, and noise drowns them."""
+
+
+def project_simplex(x: ArrayLike) -> Floats:
+    """Return the point of the probability simplex nearest to ``x`` in l2, row by row [2].
+
+    >>> project_simplex([0.9, 0.4, -0.3])
+    array([0.75, 0.25, 0.  ])
+    """
+    v = np.asarray(x, dtype=np.float64)
+    if not (v.ndim and v.shape[-1]) or not np.isfinite(v).all():
+        raise ValueError(f"finite vectors are needed, got shape {v.shape}: {v.ravel()[:5]}")
+    v = v - v.max(axis=-1, keepdims=True)  # it ignores a common shift; sums then do not cancel
+    k = v.shape[-1]
+    down = np.sort(v, axis=-1)[..., ::-1]
+    level = (np.cumsum(down, axis=-1) - 1) / np.arange(1, k + 1)
+    last = k - 1 - np.argmax((down > level)[..., ::-1], axis=-1, keepdims=True)
+    return np.asarray(np.maximum(v - np.take_along_axis(level, last, axis=-1), 0.0))
+
+
+def project_shares(x: Floats) -> Floats:
+    """Return the nearest shares to (k,) ``x`` in l2: none is negative, they add up to 1 at most.
+
+    >>> project_shares(np.array([0.5, 0.2, -0.3])).tolist()
+    [0.5, 0.2, 0.0]
+    """
+    positive = np.maximum(x, 0.0)
+    return project_simplex(x) if positive.sum() > 1 else positive
+
+
+def presence_to_probability(present: ArrayLike, n_users: float, m: int) -> Floats:
+    """Read the number of users that have a symbol as the symbol's probability [1, Algorithm 4].
+
+    q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-CMAX, 1)^(1/m). Corrected
+    against the paper, which clips at 0: noise would then give p = 1.
+
+    >>> presence_to_probability([0, 75, 120], 100, 2)
+    array([0.        , 0.5       , 0.86466472])
+    """
+    if not (n_users > 0 and m >= 1):
+        raise ValueError(f"n_users and m must be positive, got {n_users}, {m}")
+    q = 1 - np.asarray(present, dtype=np.float64) / n_users
+    return np.asarray(0.0 - np.expm1(np.log(np.clip(q, math.exp(-CMAX), 1.0)) / m))
+
+
+def in_domain(
+    users: Shard, domain: Keys
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], Floats]]:
+    """Walk batches of users: their number, and of every entry in the domain user, item, count."""
+    for batch in users.blocks(1 << 15):
+        v, places = batch.counts, domain_lookup(domain, batch.counts.vocabulary)
+        user = np.repeat(np.arange(len(batch)), np.diff(v.indptr))
+        item, count = v.item.astype(np.int64), v.count.astype(np.float64)
+        if places is not None:
+            inside = places[item] >= 0
+            user, item, count = user[inside], places[item[inside]].astype(np.int64), count[inside]
+        yield len(batch), user, item, count
+
+
+def user_norms(users: Shard, domain: Keys) -> tuple[Floats, Floats]:
+    """Compute l1 and l2 norms of every user's in-domain counts: two (n,) arrays."""
+    sums = [np.zeros((2, 0))]
+    for n, user, _, count in in_domain(users, domain):
+        sums.append(np.array([np.bincount(user, count**norm, n) for norm in (1, 2)]))
+    l1, squares = np.hstack(sums)
+    return l1, np.sqrt(squares)
+
+
+def totals(users: Shard, domain: Keys, most: float = math.inf) -> Floats:
+    """Compute the true histogram over the domain, (d,), of counts cut at ``most`` an item."""
+    out = np.zeros(len(domain))
+    for _, _, item, count in in_domain(users, domain):
+        out += np.bincount(item, np.minimum(count, most), len(domain))
+    return out
+
+
+def whole_and_kept(
+    users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Compute the totals before and after clipping each user to a norm, (d,) each."""
+    whole, kept = np.zeros((2, len(domain)))
+    for n, user, item, count in in_domain(users, domain):
+        size = np.bincount(user, count**norm, n) ** (1 / norm)
+        part = (clip / np.maximum(np.maximum(size, clip), 1e-300))[user] * count
+        if grid > 0:
+            part = grid * np.floor(part / grid * (1 + 2e-15))
+        whole += np.bincount(item, count, len(domain))
+        kept += np.bincount(item, part, len(domain))
+    return whole, kept
+
+
+def users_shares(users: Shard, domain: Keys) -> dict[str, Array]:
+    """Add up users' own shares, their squares, and the users without items of the domain."""
+    first, second = np.zeros((2, len(domain)))
+    empty = 0
+    for n, user, item, count in in_domain(users, domain):
+        size = np.bincount(user, count, n)
+        share = count / size[user]
+        first += np.bincount(item, share, len(domain))
+        second += np.bincount(item, np.square(share), len(domain))
+        empty += int(np.count_nonzero(size == 0))
+    return {"shares": first, "squares": second, "empty": np.array([empty])}
+
 
 DISTRIBUTION = Display(
     form="items", label="share", unit="probability, no unit", entry="symbol", rank="share", loss=L1
@@ -99,7 +215,7 @@ class DomainHistogram(CountTarget, OnDomain):
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up the counts of a block by item, as "whole". NOT PRIVATE."""
-        return {"whole": clipped_totals.totals(users, self.domain)}
+        return {"whole": totals(users, self.domain)}
 
     def truth_of(self, facts: Facts) -> Array:
         """Return the total count of every item: (d,). NOT PRIVATE."""

@@ -17,9 +17,8 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import SQUARED_L2, LowerBound, Truth, squared_l2
 from fedhist.users.batch import Users
-from server.targets.lower_bounds import local_bounds, planned_sizes
+from server.targets.lower_bounds import coins, local_bounds, planned_sizes
 from server.targets.sample_sizes import held
-from server.targets.two_points import coins
 
 
 class MeanTarget(Protocol):

@@ -13,8 +13,8 @@ from fedhist.model.codec import protocol_digest, query_digest
 from fedhist.model.fields import fits, hints
 from fedhist.model.registry import is_ours, protocols
 from fedhist.model.truths import Truth
-from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.keys import Keys
 from server.session.session import Session
 from simulations.contract.law import EVERYBODY, Whom, demand, law, refused

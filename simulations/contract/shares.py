@@ -15,8 +15,8 @@ from fedhist.base.errors import MissingReplies
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.query import Summary
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.shares import Aggregation
 from server.intake import Intake
 from server.session.journal import Journal
 from server.session.session import Session

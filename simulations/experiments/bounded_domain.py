@@ -42,7 +42,7 @@ from server.histograms.reference_clips import c_star_gaussian
 from server.noise import SimulatedNoise, noise_source
 from server.session.curator import Curator, Noise
 from server.session.journal import Journal
-from server.targets.clipped_totals import in_domain, totals, user_norms
+from server.targets.domains import in_domain, totals, user_norms
 from simulations.experiments.experiment import mean_and_error
 from simulations.runs.options import Options
 from simulations.runs.run import execute

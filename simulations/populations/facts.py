@@ -21,7 +21,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
-from server.targets.clipped_totals import user_norms
+from server.targets.domains import user_norms
 from server.targets.mean_target import MeanTarget
 from simulations.populations import Plan, item_totals
 

@@ -26,9 +26,9 @@ from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_plugin, parameters, protocol_class
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, Trust
-from fedhist.privacy.shuffler import Shuffler, Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffler, Shuffling
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.reading import (
     Must,
@@ -413,7 +413,7 @@ def unshuffled(cls: type[Protocol]) -> str:
     """Say why a protocol's reports cannot pass a shuffler."""
     if cls.example().guarantee.trust is not Trust.LOCAL:
         return "a shuffler takes reports that users have randomized, and its users send none"
-    from server.trust.shuffles import Shuffles
+    from server.trust import Shuffles
 
     why = cls.unshuffled if issubclass(cls, Shuffles) else ""
     return why or "no report of its users is read alike, whoever sends it"

@@ -16,9 +16,9 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, convert
 from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import noise_source
 from server.session.journal import Journal

@@ -14,8 +14,7 @@ from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Watched
 from fedhist.model.query import Query, Report, Summary, Tree, check_parties
 from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, keep
+from fedhist.users.batch import ROOM, Users, keep
 from fedhist.users.shards import BLOCK, Shard
 from server.intake import Intake
 
@@ -29,7 +28,7 @@ class InlinePopulation:
     ----------
     nodes : sequence of Shard
         Each walked by blocks; without ``fold`` one node's users are held at a time. From the second
-        round on users are kept, within :data:`~fedhist.users.kept.ROOM` bytes.
+        round on users are kept, within :data:`~fedhist.users.batch.ROOM` bytes.
     seed : int or None
         Of the users' coins; None draws them from system entropy.
     fold : bool

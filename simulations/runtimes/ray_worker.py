@@ -24,8 +24,7 @@ from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.evaluation import Watched
 from fedhist.model.query import Summary, Tree
 from fedhist.model.registry import load_like, load_plugin
-from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, InMemory, keep, size_of
+from fedhist.users.batch import ROOM, InMemory, Users, keep, size_of
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, edge
 from simulations.runtimes.simulated_grid import error_of

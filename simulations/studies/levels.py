@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args, get_origin
 from fedhist.base.errors import closest
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.privacy.shuffler import Shuffling
-from server.trust.shuffles import Shuffles
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
+from server.trust import Shuffles
 from simulations.config.reading import converted, hints
 from simulations.runs.config import COUNTED, PARTIES, PREMISES
 

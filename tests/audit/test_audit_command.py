@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import ItemHistogram
 from simulations.audit.audited import audit_all
 from simulations.audit.finding import Settings

@@ -10,9 +10,9 @@ import pytest
 from commands import Command
 
 from fedhist.model.codec import protocol_digest
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.protocols import FewUsersMean, FrequencyOracle, Mean
 from simulations.runs.config import check_trust, config_of, load_config, prepare, with_trust
 from simulations.runs.results import ledger_in_words

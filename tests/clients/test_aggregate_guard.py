@@ -17,9 +17,8 @@ from clients.spending import Answered, Spending
 from clients.store import ContextStore
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, encode_question
-from fedhist.model.aggregated import Aggregated
+from fedhist.model.aggregated import Aggregated, Share
 from fedhist.model.codec import query_digest
-from fedhist.model.share import Share
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from fedhist.users.keys import keyed_hash

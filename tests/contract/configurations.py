@@ -10,8 +10,8 @@ from typing import Any, get_args, get_type_hints
 
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_plugin, own_protocols, parameters, protocol_class, protocols
-from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.users.keys import Keys
 
 THROWAWAY = Path(__file__).resolve().parents[1] / "throwaway.py"

@@ -33,7 +33,7 @@ from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import own_protocols, queries
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

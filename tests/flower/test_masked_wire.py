@@ -13,9 +13,8 @@ import fedhist as fh
 from clients.histograms.queries import ClippedCounts
 from fedhist.flower import masked_wire
 from fedhist.flower.wire import ARRAYS, HEAD, encode_question, pack_array
-from fedhist.model.aggregated import Aggregated
+from fedhist.model.aggregated import Aggregated, Share
 from fedhist.model.codec import query_digest
-from fedhist.model.share import Share
 from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
 from fedhist.secagg.messages import seal
 

@@ -15,8 +15,8 @@ from clients.guard import Policy
 from clients.localize.queries import BinVotes
 from clients.records.functionals import Coordinates
 from fedhist.flower.wire import decode_question, encode_question
-from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.shuffler import Shuffler, Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffler, Shuffling
 from fedhist.protocols import BoundedHistogram, BoxMean
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

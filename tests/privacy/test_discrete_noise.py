@@ -15,16 +15,17 @@ import pytest
 from dp_accounting import get_sigma_gaussian
 from enumerated import delta_of_move, discrete_gaussian
 
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import gaussian, gaussian_multiplier, pure, zcdp_rho
-from fedhist.privacy.lattice_gaussian import (
+from fedhist.privacy.noise_law import (
+    NoiseLaw,
     discrete_gaussian_cost,
     discrete_gaussian_std,
     discrete_gaussian_stds,
+    expected_l1,
     lattice_std,
+    noise_per_sensitivity,
 )
-from fedhist.privacy.noise_law import NoiseLaw, expected_l1, noise_per_sensitivity
-from fedhist.privacy.shares import ShareNoise, fits, modulus_bits, share_cost
+from fedhist.privacy.shares import Aggregation, ShareNoise, fits, modulus_bits, share_cost
 
 BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.1, 1e-3), (10.0, 1e-2)]
 

@@ -11,7 +11,7 @@ from masked_grids import FolderGrid, Killed, start, total_of
 
 from fedhist import Users
 from fedhist.base import files
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import BoundedHistogram
 
 N = 4

@@ -28,7 +28,7 @@ from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import UserLevelErm
 from fedhist.secagg.messages import seal
 from simulations.runtimes.flower_internals import FIRST_NODE_ID

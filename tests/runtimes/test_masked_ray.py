@@ -13,7 +13,7 @@ from masked_grids import ROUNDS, SEED, start, total_of
 
 from fedhist import Users
 from fedhist.flower.wire import kind_of
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import BoundedHistogram
 from simulations.runs.options import Options
 from simulations.runs.run import execute

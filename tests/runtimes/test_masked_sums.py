@@ -26,7 +26,7 @@ from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.masked_wire import decode_told, encode_asks, encode_told
 from fedhist.flower.wire import decode_answer
 from fedhist.model.codec import query_digest
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.protocols import BoundedHistogram
 from fedhist.secagg.messages import seal
 from simulations.runs.options import Options

@@ -20,9 +20,9 @@ from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
 from fedhist.model.evaluation import first_pass, walked
 from fedhist.model.query import Tree
 from fedhist.model.registry import load_plugin, protocol_class
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.protocols import (
     BoundedHistogram,
     FewUsersMean,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from fedhist.privacy import aggregation
+from fedhist.privacy.shares import MOST_PARTIES
 from fedhist.secagg import Refused, node
 from fedhist.secagg.shamir import PRIME, SHARE, combine, draw, split, weights
 from fedhist.secagg.terms import Graph, Plan, plan
@@ -77,7 +77,7 @@ def test_a_plan_takes_seconds_or_is_refused() -> None:
     assert plan(10_000, 3000, 1000).degree == 786
     with pytest.raises(ValueError, match="1000 neighbours"):
         plan(65_536, 32_768 - 6553, 6553)
-    assert aggregation.MOST_PARTIES == 1 << 16  # as many as both sides plan for
+    assert MOST_PARTIES == 1 << 16  # as many as both sides plan for
 
 
 def test_neighbours_are_the_places_beside() -> None:

@@ -10,7 +10,7 @@ from walked_users import Walked
 import fedhist as fh
 from fedhist.model.registry import protocol_class
 from fedhist.protocols import MeanL2
-from fedhist.users.kept import PROBED
+from fedhist.users.batch import PROBED
 from server import predictor
 from server.predictor import Repeated
 

@@ -26,8 +26,8 @@ from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, Sparse
 from fedhist.channels.layers import Layers
 from fedhist.channels.oracles import UnaryOracle
 from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
-from fedhist.model.share import Share
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.model.aggregated import Share
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,

@@ -7,8 +7,7 @@ import pytest
 from walked_users import Walked, same_users
 
 from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Users
-from fedhist.users.kept import InMemory, keep, size_of
+from fedhist.users.batch import InMemory, Users, keep, size_of
 from simulations.populations import population
 
 N = 300

@@ -25,7 +25,7 @@ from fedhist.model.truths import L1, L2, SQUARED_L2, Truth, l1, l2, squared_l2
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from server.predictor import Repeated
-from server.targets.clipped_totals import user_norms
+from server.targets.domains import user_norms
 from server.targets.sample_sizes import samples_held
 from simulations.populations import KINDS, Loaded
 from simulations.populations.facts import bins_of_whole_numbers, facts_of

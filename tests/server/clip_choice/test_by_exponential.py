@@ -18,7 +18,7 @@ from server.clip_choice.rule import (
     slope_aim,
     tail_scores,
 )
-from server.targets.clipped_totals import user_norms
+from server.targets.domains import user_norms
 from tests.running import Recorder, curator, drive, table_users
 
 

@@ -20,7 +20,7 @@ from server.noise import SimulatedNoise
 from server.printed.histograms import proof_step
 from server.session.curator import Curator
 from server.session.journal import Journal
-from server.targets.clipped_totals import user_norms
+from server.targets.domains import user_norms
 from tests.running import drive, secure, table_users
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER

@@ -18,9 +18,9 @@ from clients.heavy_hitters.codes import END, code_lengths, code_words, decode, e
 from clients.heavy_hitters.queries import CodePieces, HoldsCode, packed
 from fedhist.channels.oracles import SymbolOracle
 from fedhist.model.protocol import Estimate
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shares import Aggregation
+from fedhist.privacy.shuffling import Shuffling
 from fedhist.protocols import HeavyHitters
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

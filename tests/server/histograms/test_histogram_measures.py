@@ -10,7 +10,7 @@ from walked_users import Walked
 import fedhist as fh
 from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols import BoundedHistogram, ItemHistogram, UnboundedHistogram
-from server.targets.clipped_totals import whole_and_kept
+from server.targets.domains import whole_and_kept
 from tests.running import count_table, table_users
 
 DOMAIN = fh.Keys.of(["f", "b", "a", "elsewhere", "d"])

@@ -18,7 +18,7 @@ from fedhist.protocols import BoundedHistogram
 from fedhist.users.keys import Keys
 from server.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from server.noise import SimulatedNoise
-from server.targets import clipped_totals
+from server.targets import domains
 from simulations.experiments.bounded_domain import clipped_curve
 from tests.running import table_users, zipf_table
 
@@ -54,11 +54,11 @@ def test_expected_l1_against_monte_carlo(law, nonneg):
 def test_clipped_curve_is_clipped_totals_at_every_threshold():
     users, domain = zipf_users()
     for norm in (1, 2):
-        at_norms = np.unique(clipped_totals.user_norms(users, domain)[norm - 1][:10])
+        at_norms = np.unique(domains.user_norms(users, domain)[norm - 1][:10])
         clips = np.unique(np.concatenate((at_norms[at_norms > 0], [0.3, 2.0, 9.7, 1e4])))
         curve = clipped_curve(users, domain, clips, norm)
         for clip, kept in zip(clips, curve, strict=True):
-            _, want = clipped_totals.whole_and_kept(users, domain, clip, norm)
+            _, want = domains.whole_and_kept(users, domain, clip, norm)
             np.testing.assert_allclose(kept, want, rtol=1e-11, atol=1e-9)
 
 
@@ -123,7 +123,7 @@ def test_c_star_is_that_of_the_users():
     for delta in (0.0, 1e-6):
         given = {"epsilon": 1.0, "delta": delta, "adjacency": "replace-user", "clip": "c-star"}
         p, _ = BoundedHistogram.resolve(given, users, domain)
-        l1, l2 = clipped_totals.user_norms(users, domain)
+        l1, l2 = domains.user_norms(users, domain)
         unit = NoiseLaw("gaussian", math.sqrt(2) * gaussian_multiplier(1.0, 1e-6))
         star = c_star_gaussian(l1, l2, 30 * unit.mean_absolute)
         assert p["clip"] == pytest.approx(star if delta else c_star_laplace(l1, 30, 1.0, 2.0))

@@ -8,9 +8,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from server.targets import central_bounds as bounds
-from server.targets.central_bounds import coin_bound, kept_apart
-from server.targets.two_points import Sizes
+from server.targets import lower_bounds as bounds
+from server.targets.lower_bounds import Sizes, coin_bound, kept_apart
 
 
 def best_mechanism(n: int, d: float, epsilon: float, delta: float, power: int) -> float:

@@ -15,7 +15,7 @@ from server.centred.stages import (
     radius_edges,
     vote_share,
 )
-from server.targets.simplex import project_simplex
+from server.targets.domains import project_simplex
 
 SETTINGS = [
     # d, n, epsilon, T, stages, predicted variance

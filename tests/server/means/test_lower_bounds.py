@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from server.targets import two_points as bounds
-from server.targets.two_points import Sizes, TwoPoints, coins, two_point_bound
+from server.targets import lower_bounds as bounds
+from server.targets.lower_bounds import Sizes, TwoPoints, coins, two_point_bound
 
 
 def channels(n_inputs: int, epsilon: float, seed: int) -> list[np.ndarray]:

@@ -8,10 +8,8 @@ from fedhist.model.registry import load_builtin, protocol_class
 from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf, UserLevelErm
 from fedhist.users.batch import Users
 from server.means.sparse_mean import SparseMean
-from server.targets.central_bounds import coin_bound
-from server.targets.lower_bounds import sizes_of
+from server.targets.lower_bounds import Sizes, coin_bound, coins, sizes_of, two_point_bound
 from server.targets.sample_sizes import Held
-from server.targets.two_points import Sizes, coins, two_point_bound
 from simulations.benchmarks import defaults
 from simulations.populations import population
 from tests.running import one_sample, sampled

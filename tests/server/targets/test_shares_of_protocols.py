@@ -7,7 +7,7 @@ import pytest
 from clients.answers import fold_node
 from fedhist import protocols as fp
 from fedhist.model.codec import query_digest
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shares import Aggregation
 from fedhist.users.keys import Keys
 from server.intake import Intake
 from server.noise import SimulatedNoise

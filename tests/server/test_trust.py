@@ -28,8 +28,7 @@ from fedhist.model.registry import protocol_class
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.shuffler import Shuffling
-from fedhist.privacy.shuffling import calibrate, shuffled_epsilon
+from fedhist.privacy.shuffling import Shuffling, calibrate, shuffled_epsilon
 from fedhist.protocols import BoundedHistogram, FrequencyOracle, LocalHistogram, MeanL2, NaiveMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -38,7 +37,7 @@ from server.intake import Intake
 from server.noise import SimulatedNoise
 from server.session.session import Session
 from server.strategy import SessionStrategy
-from server.trust.shuffles import NotHidden, Shuffles
+from server.trust import NotHidden, Shuffles
 from simulations.runtimes.inline import InlinePopulation
 from simulations.runtimes.simulated_grid import LocalGrid
 

@@ -1,1 +1,0 @@
-"""Levels of trust: noise of the server, of nodes, and of a shuffler."""
