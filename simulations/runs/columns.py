@@ -2,21 +2,10 @@
 
 Whoever stands in the table is a user of every column, with an empty record where a column holds
 nothing: a record that is replaced then changes no column's number of users.
-
-Means and quantiles by group: the protocol runs once for each public group, over all users, of whom
-those who are not in the group have an empty record there. A user is in one group at most. A group's
-size is not public, so each run is stated under add-remove-user, where an empty record changes the
-law of nothing. The runs draw independent noise. Emptying a user's record, or adding a user, changes
-one group's run, by as much: the runs together cost what one of them does. Another record in the
-same group is a replacement in one run. A user who moves from one group to another is taken out of
-one run and put into another: two runs change, each by one step, and their costs add up. A vector of
-all groups' sums moves by twice the l1 norm of one record then, and by sqrt(2) times its l2 norm.
-The cost under replacement is the larger one of the two.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,18 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers, Words, offsets
+from fedhist.base.arrays import Integers, Words, offsets
 from fedhist.base.errors import PopulationError
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.privacy.guarantee import Adjacency, Release, Trust
-from fedhist.privacy.ledger import Entry, Ledger, whole
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Items, Samples
 from fedhist.users.tables import read_user_ids
 from simulations.populations import Loaded, population
 from simulations.populations.files import Events, SampleFile
-from simulations.runs.run import planned_cost
 
 KIND = "table"
 BETWEEN = " / "
@@ -152,67 +137,3 @@ def aligned(users: Users, ids: Words) -> Users:
         items = users.items
         return Users(ids, items=Items(items.vocabulary, offsets(sizes), items.item, items.count))
     return Users(ids, samples=Samples(offsets(sizes), users.reals.values))
-
-
-TARGETS = ("mean", "quantiles")
-
-
-@dataclass(frozen=True)
-class ByGroup:
-    """A release by group: who is in which, and the protocol that was asked for."""
-
-    groups: Groups
-    asked: Protocol
-    users: Users
-
-    def __post_init__(self) -> None:
-        given: Any = self.asked
-        if given.target not in TARGETS or getattr(given, "dimension", 1) != 1:
-            raise ValueError(
-                "by is for histograms, for means of one coordinate, and for quantiles; "
-                f"{given.name} estimates another {given.target}"
-            )
-        ranged = getattr(given, "low", None) is not None and hasattr(given, "adjacency")
-        if given.guarantee.trust is not Trust.CENTRAL or not ranged:
-            raise ValueError(
-                f"by needs a public range low to high, central trust and an adjacency that hides a "
-                f"group's size, which {given.name} has not as it is set: a histogram needs none"
-            )
-
-    def truths(self, estimates: Sequence[Estimate]) -> list[tuple[Floats | None, float]]:
-        """Return each group's truth, None without usable users, and the loss. NOT PRIVATE."""
-        out: list[tuple[Floats | None, float]] = []
-        for g, estimate in enumerate(estimates):
-            members = self.users.take(np.flatnonzero(self.groups.of == g))
-            try:
-                truth = np.atleast_1d(self.asked.truth(members)) if len(members) else None
-            except PopulationError:
-                truth = None
-            usable = truth is not None and estimate.value is not None
-            out.append((truth, self.asked.loss_of(estimate, members) if usable else math.nan))
-        return out
-
-
-def planned_by_group(protocol: Protocol, adjacency: Adjacency) -> Release:
-    """State what the runs of a protocol, one for each group, may cost together."""
-    costs = {a: planned_cost(protocol, a) for a in {adjacency, Adjacency.ZERO_OUT_USER}}
-    return _together(costs, adjacency)
-
-
-def charged_by_group(label: str, ledgers: Sequence[Ledger], adjacency: Adjacency) -> Entry:
-    """State what the runs, one for each group, have cost together: the worst groups count."""
-    asked = {adjacency, Adjacency.ZERO_OUT_USER}
-    costs = {a: _worst([whole(ledger.under(a)) for ledger in ledgers]) for a in asked}
-    return Entry(label, _together(costs, adjacency), adjacency=adjacency)
-
-
-def _together(costs: dict[Adjacency, Release], adjacency: Adjacency) -> Release:
-    one, emptied = costs[adjacency], costs[Adjacency.ZERO_OUT_USER]
-    if adjacency is not Adjacency.REPLACE_USER:
-        return one
-    moved = Release(**{c: 2 * x for c, x in vars(emptied).items()})
-    return _worst([one, moved])
-
-
-def _worst(costs: Sequence[Release]) -> Release:
-    return Release(**{c: max(vars(r)[c] for r in costs) for c in vars(costs[0])})

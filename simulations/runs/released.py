@@ -136,7 +136,7 @@ class Released(Shown):
         spent = f"spent: epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
         dealt = self.planned.how_local
         pairs = [
-            (f"{p.label}{f', {p.by.groups.names[i]}' if p.by else ''}: ", o.estimate)
+            (f"{p.label}{f', {p.by.groups.names[i]}' if p.central and p.by else ''}: ", o.estimate)
             for p, jobs in zip(self.planned.parts, self.outcomes, strict=True)
             for i, o in enumerate(jobs)
         ]
@@ -244,8 +244,10 @@ def run_releases(
 
 def _read(part: Part, estimates: Sequence[Estimate]) -> Read:
     """List what was released, beside the truth of all users."""
-    if part.by is None:
+    if part.by is None or (estimates[0].value is None and not part.central):
         return _read_one(part, estimates[0])
+    if not part.central:
+        estimates = part.by.read_cells(estimates[0])
     rows, losses = list[Row](), list[float]()
     truths, missing = part.by.truths(estimates), list[str]()
     for (truth, loss), name, estimate in zip(truths, part.by.groups.names, estimates, strict=True):

@@ -47,13 +47,8 @@ from simulations.config.reading import (
 )
 from simulations.populations import Loaded
 from simulations.populations.files import Column
-from simulations.runs.columns import (
-    KIND,
-    ByGroup,
-    Columns,
-    charged_by_group,
-    planned_by_group,
-)
+from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_group
+from simulations.runs.columns import KIND, Columns
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.run import (
     check_population,
@@ -138,7 +133,7 @@ class Part:
     """One release, ready to run.
 
     ``jobs``: one run, or one for each group; ``whole``: the column of all users, of whom the jobs
-    may have a cohort; ``by``: of a release with a run for each group; of items it asks for pairs.
+    may have a cohort; ``by``: of a release by group, but of items, which are pairs then.
     """
 
     label: str
@@ -158,6 +153,11 @@ class Part:
         return self.jobs[0].protocol
 
     @property
+    def central(self) -> bool:
+        """Whether each group has a run of its own."""
+        return self.by is not None and self.asked.guarantee.trust is Trust.CENTRAL
+
+    @property
     def scale(self) -> float:
         """What a cohort's total is multiplied by to be one of all users."""
         total = self.protocol.estimates in (Truth.TOTAL, Truth.HOLDERS)
@@ -170,13 +170,12 @@ class Part:
 
     def planned(self, adjacency: Adjacency) -> Cost:
         """State what it may cost."""
-        cost = planned_cost if self.by is None else planned_by_group
-        return cost(self.protocol, adjacency)
+        return (planned_by_group if self.central else planned_cost)(self.protocol, adjacency)
 
     def charges(self, estimates: Sequence[Estimate], adjacency: Adjacency) -> list[Entry]:
         """Return what it has spent: of a cohort, by that cohort."""
         ledgers = [e.ledger for e in estimates if e.ledger is not None]
-        if self.by is not None:
+        if self.central:
             entry = charged_by_group(self.label, ledgers, adjacency)
             return [replace(entry, null_safe=self.asked.null_safe)]
         entries = [e for ledger in ledgers for e in ledger.entries]
@@ -338,6 +337,11 @@ class _Planner:
             first = job(plan)
             asked = first.protocol
             by = ByGroup(groups, asked, plan.users)
+            if asked.guarantee.trust is Trust.LOCAL:
+                own.clear()
+                table["name"] = "frequency-oracle"
+                cells = replace(plan, users=by.cells, domain=by.domain)
+                return Part(release.label, (job(cells),), cells, cohort, by)
             hidden: dict[str, Any] = {"adjacency": Adjacency.ADD_REMOVE_USER.value}
             hidden["n_users"] = max(1, vars(asked)["n_users"] // len(groups.names))
             each = [

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -337,7 +338,9 @@ def test_gaussian_releases_by_group_keep_the_whole_delta() -> None:
     ("text", "epsilon", "within"),
     [
         (AGES, 2.0, 2.0),
+        (AGES.replace("box-mean", "naive-mean"), 20.0, 2.5),
         (QUARTILES, 8.0, 2.0),
+        (QUARTILES.replace('"quantiles"', '"local-quantiles"') + "n_bins = 32", 20.0, 3.0),
     ],
 )
 def test_each_group_has_its_own_number(text: str, epsilon: float, within: float) -> None:
@@ -352,6 +355,14 @@ def test_each_group_has_its_own_number(text: str, epsilon: float, within: float)
         )
         assert row.estimate == pytest.approx(row.truth, abs=within)
     assert done.ledger.spent().epsilon <= epsilon * (1 + 1e-9)
+
+
+def test_the_error_of_a_local_mean_by_group_is_stated() -> None:
+    planned = plan(AGES.replace("box-mean", "naive-mean") + BY, protocol_delta=0.0)
+    runs = [replace(planned, run=replace(planned.run, seed=s)) for s in range(25)]
+    rows = [row for run in runs for row in run_releases(run).rows]
+    z = np.array([(r.estimate - r.truth) / r.stderr for r in rows])
+    assert 0.75 < np.sqrt(np.square(z).mean()) < 1.3
 
 
 def test_histograms_count_pairs_of_public_groups_only() -> None:
@@ -385,9 +396,8 @@ def test_groups_do_not_share_their_noise() -> None:
             AGES
             + 'trust = "aggregate"\ntau_d = 0.1\ntau_c = 0.1\nmax_users = 10\ndiscrete = true'
             + BY,
-            "central trust",
+            "central or local",
         ),
-        (AGES.replace("box-mean", "naive-mean") + BY, "central trust"),
     ],
 )
 def test_bad_groups_are_refused_before_anybody_is_asked(text: str, says: str) -> None:
