@@ -10,7 +10,7 @@ import io
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -130,10 +130,10 @@ class Shown(ABC):
         if kind in FIGURES:
             return drawn(self.draw, "page", kind)
         if kind == "html":
-            picture = ""
+            pictures = {}
             with suppress(NoFigureError):
-                picture = _inline(drawn(self.draw, "page", "svg").decode())
-            return page(self.title, self.tables(), self.sections(), self.secret, picture).encode()
+                pictures = {s: _inline(drawn(self.draw, w, "svg")) for s, w in SCREENS.items()}
+            return page(self.title, self.tables(), self.sections(), self.secret, pictures).encode()
         if kind == "json":
             return json_text(self.document()).encode()
         if kind == "txt":
@@ -260,9 +260,13 @@ Sections = Sequence[tuple[str, Sequence[str]]]
 """Titles, and sentences under each."""
 
 
-def _inline(svg: str) -> str:
+SCREENS = {"wide": "page", "narrow": "column"}
+"""Widths of a page's figure: on a screen or paper; on a telephone, with type as large."""
+
+
+def _inline(svg: bytes) -> str:
     """Return SVG as it stands in a page: without its header, and with the digits that are seen."""
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", svg[svg.index("<svg") :])
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", svg[svg.index(b"<svg") :].decode())
 
 
 def page(
@@ -270,21 +274,21 @@ def page(
     tables: Sequence[Table],
     sections: Sections,
     warning: str,
-    picture: str = "",
+    pictures: Mapping[str, str] = {},
     *,
     whole: bool = True,
 ) -> str:
     """Return a page, or a part of somebody else's.
 
     ``sections``: what is said below them; those without sentences are left out; ``warning``: why it
-    is not private; empty where it is; ``picture``: SVG.
+    is not private; empty where it is; ``pictures``: SVG by screen.
     """
     return _template().render(
         title=title,
         tables=[t.usual for t in tables if t.rows or t.notes],
         sections=[(t[:1].upper() + t[1:], lines) for t, lines in sections if lines],
         warning=warning,
-        picture=picture,
+        pictures=pictures,
         whole=whole,
         version=fedhist.__version__,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_a_figure_has_the_width_that_is_asked() -> None:
     assert Drawn().figure().get_size_inches().tolist() == [7.0, 7.0 * 0.62]
     assert Drawn().figure()._repr_png_().startswith(b"\x89PNG")
     assert Drawn().figure("column").get_size_inches()[0] == 3.4
+    page = Drawn().written("html").decode()  # in points: for a screen, and for a telephone
+    assert re.findall(r'<figure class="(\w+)".*?<svg[^>]* width="(\d+)', page, re.DOTALL) == [
+        ("wide", "504"),
+        ("narrow", "244"),
+    ]
     with pytest.raises(ValueError, match="'wide'"):
         Drawn().figure("wide")
     with pytest.raises(NoFigureError):
