@@ -20,7 +20,6 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Around, LocalQuery, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Release, Trust, approximate
-from fedhist.privacy.shuffling import shuffled_epsilon
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 
@@ -84,6 +83,8 @@ class Shuffled(Around):
         hiding = self.local.hiding
         if hiding is None:  # as was checked
             raise TypeError(f"{self.query!r} names its users")
+        from fedhist.privacy.shuffling import shuffled_epsilon  # where somebody shuffles only
+
         epsilon = shuffled_epsilon(self.least, self.query.release.epsilon, self.delta, hiding)
         return approximate(epsilon, self.delta)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +14,8 @@ from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.config.reading import expected, hints
 from simulations.populations import PopulationSpec
 from simulations.populations.memory import Held, hold
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("user", "item", "count", "value")
 TABLES = ("population", "protocol", "adversary", "run")
@@ -83,17 +79,13 @@ def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held
         kind = "samples" if "value" in columns else "events"
         path = {"kind": kind, "path": os.fspath(data)}
         return path | plain("data", {**columns, **_domain_file(more)}), None
+    if columns and isinstance(data, Mapping | PopulationSpec | Users):
+        name = next(iter(columns))
+        raise TypeError(f"{name} names a column of a frame or a file, not of {short(data)}")
     if isinstance(data, Mapping | PopulationSpec):
-        if columns:
-            name = next(iter(columns))
-            raise TypeError(f"{name} names a column of a frame or a file, not of {short(data)}")
         return _spec_table(data) | plain("data", _domain_file(more)), None
-    if isinstance(data, Users):
-        if columns:
-            raise TypeError(f"{next(iter(columns))} names a column; Users have none: leave it out")
-        users, dropped = data, dict[str, int]()
-    else:
-        users, dropped = _users_of_frame(data, columns)
+    none = dict[str, int]()
+    users, dropped = (data, none) if isinstance(data, Users) else _users_of_frame(data, columns)
     domain = more.pop("domain", None)
     keys = None if domain is None or isinstance(domain, str | os.PathLike) else _keys(domain)
     held = hold(users, keys, dropped)
@@ -138,8 +130,7 @@ def _spec_table(data: Mapping[str, Any] | PopulationSpec) -> dict[str, Any]:
         return {"kind": data.kind} | {k: plain(k, v) for k, v in table.items() if v is not None}
     if "kind" not in data:
         raise ValueError(f"data as a dict is a table [population] and needs a kind, got {data!r}")
-    frame = plain("data", data)
-    return dict(frame)
+    return dict(plain("data", data))
 
 
 def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> tuple[Users, dict[str, int]]:
@@ -169,25 +160,3 @@ def checked(
             raise TypeError(
                 f"{function}() has no argument {key!r} (={short(value)}){nearest(key, names)}"
             )
-
-
-def takes(*tables: type) -> Callable[[F], F]:
-    """Let help and completion show the keys of some tables as the keywords of a function."""
-
-    def named(function: F) -> F:
-        own = inspect.signature(function)
-        parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        there = {p.name for p in parameters}
-        hinted = {f.name: hints(t)[f.name] for t in tables for f in fields(t)}
-        empty: Any = inspect.Parameter.empty
-        known = {k: empty if h is Any else expected(h) for k, h in hinted.items()}
-        known |= dict.fromkeys(SHARED, empty)
-        parameters += [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=h)
-            for n, h in known.items()
-            if n not in there
-        ]
-        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return function
-
-    return named

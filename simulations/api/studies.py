@@ -17,7 +17,6 @@ from simulations.api.inputs import (
     plain,
     population_of,
     short,
-    takes,
 )
 from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
@@ -29,13 +28,6 @@ if TYPE_CHECKING:
     from simulations.studies.compared import Compared
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.profile import Profile
-
-EXAMPLES = {
-    "population": '"kind": "zipf", "n_users": 1000',
-    "protocol": '"name": "mean", "epsilon": 1.0',
-    "adversary": '"kind": "corrupted", "fraction": 0.1',
-    "run": '"seed": 1',
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,7 @@ def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
         tables[name] = given
         return
     if not isinstance(given, Mapping):
-        raise TypeError(f"{name} must be a table, such as {{{EXAMPLES[name]}}}, got {given!r}")
+        raise TypeError(f"{name} must be a table, a dict of its keys, got {given!r}")
     if name == "adversary":
         tables[name] = [given]
         return
@@ -114,7 +106,6 @@ def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
     tables[name] = {**there, **given}
 
 
-@takes(CompareTable, SweepTable)
 def compare(
     study: str | Path | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
@@ -213,7 +204,6 @@ def show(folder: str | Path) -> Shown:
     return open_folder(folder)
 
 
-@takes(DecideTable)
 def decide(
     study: str | Path | None = None,
     *,

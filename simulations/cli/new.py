@@ -74,12 +74,8 @@ def protocol_files(name: str, of: str = "items") -> dict[str, str]:
     if name in protocols():
         raise ValueError(f"there is a protocol {name!r} already: choose another name")
     stem = name.replace("-", "_")
-    if keyword.iskeyword(stem):
-        raise ValueError(f"{name!r} is a word of Python: choose another name")
-    if stem in {*OURS, *sys.stdlib_module_names, *packages_distributions()}:
-        raise ValueError(
-            f"{stem}.py would stand in the way of Python's package {stem!r}: choose another name"
-        )
+    if stem in {*OURS, *keyword.kwlist, *sys.stdlib_module_names, *packages_distributions()}:
+        raise ValueError(f"{stem!r} is a word or a package of Python: choose another name")
     words = {"NAME": name, "CLASS": name.title().replace("-", ""), "FILE": stem}
     place = resources.files("simulations.studies").joinpath("skeleton", of)
     out = {}

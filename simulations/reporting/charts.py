@@ -18,7 +18,7 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.files import whole_file
 from fedhist.model.display import Display
-from simulations.reporting.pictures import BLACK, GREY
+from simulations.reporting.pictures import BLACK, GREY, trust_look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ class Chart:
 
     value: Array
     title: str
-    colour: str
+    trust: str
     interval: str
     display: Display
     half: Array | None = None
@@ -51,6 +51,11 @@ class Chart:
     names: Sequence[str] = ()
     n_nonzero: int = 0
     public: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def colour(self) -> str:
+        """The hue of its trust."""
+        return trust_look(self.trust)[0]
 
     def save(self, path: Path) -> None:
         """Write it as NumPy's arrays, with the words beside them as JSON."""

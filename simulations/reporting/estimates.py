@@ -20,7 +20,6 @@ from fedhist.model.registry import display_of
 from fedhist.users.keys import Keys
 from simulations.reporting.charts import MOST_LABELS, Chart
 from simulations.reporting.intervals import NORMAL
-from simulations.reporting.pictures import trust_look
 from simulations.reporting.table import clipped, no_formula
 
 _QUOTED = re.compile(r'[",\r\n]')
@@ -108,7 +107,7 @@ def chart_of(
     return Chart(
         value,
         "\n".join(title),
-        trust_look(protocol.guarantee.trust.value)[0],
+        protocol.guarantee.trust.value,
         f"{INTERVAL} {display.interval}".rstrip(),
         display,
         half=half,

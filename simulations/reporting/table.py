@@ -129,21 +129,12 @@ def no_formula(cell: str) -> str:
     >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
     ("'=1+1", '-5', 'tea', "'@a")
     """
-    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{cell}" if formula and not is_number(cell) else cell
-
-
-def is_number(text: str) -> bool:
-    """Say whether a text is a number, as Python reads them.
-
-    >>> [text for text in ("-5", "1e3", " 7 ", "nan", "tea", "") if is_number(text)]
-    ['-5', '1e3', ' 7 ', 'nan']
-    """
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+    return cell
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +180,6 @@ def test_other_functions_name_their_arguments() -> None:
             call()
     with pytest.raises(ValueError, match="-1"):
         fh.audit("mean", seed=-1)
-
-
-def test_help_and_completion_know_the_keys_of_the_files() -> None:
-    known = inspect.signature(fh.compare).parameters
-    assert {"data", "user", "top", "epsilon", "seeds", "protocols", "workers"} <= set(known)
-    assert known["epsilon"].annotation == "a positive number"
-    assert "axes" in known
-    assert "error" in inspect.signature(fh.decide).parameters
 
 
 def test_some_users_in_memory_are_chosen_by_their_ids() -> None:
