@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Words
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.hashing import user_keys_kernel
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard, check_in_memory
@@ -273,3 +274,10 @@ def population(kind: str, **parameters: Any) -> PopulationSpec:
         if name not in known:
             raise TypeError(f"population {kind!r} has no key {name!r}" + nearest(name, known))
     return spec(**parameters)
+
+
+def numbered_ids(first: int, n: int, key: int | np.uint64 = 0) -> Words:
+    """Return the ids of users first, ..., first + n - 1: a bijection of 64-bit numbers."""
+    out = np.empty(n, dtype=np.uint64)
+    user_keys_kernel(np.arange(first, first + n, dtype=np.uint64), np.uint64(key), out)
+    return out

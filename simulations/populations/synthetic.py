@@ -17,12 +17,12 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import digest64, user_keys_kernel
+from fedhist.base.hashing import digest64
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Items, Samples, Shard
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Positive, Whole
-from simulations.populations import Loaded, Plan, PopulationSpec
+from simulations.populations import Loaded, Plan, PopulationSpec, numbered_ids
 from simulations.populations.draws import Choice, each, items_kernel, unit, words
 
 MOST = 1 << 32
@@ -150,13 +150,6 @@ def keep_freed() -> None:
     up to 32 MB; this one is never written to. Elsewhere it does nothing.
     """
     np.empty(31 << 20, dtype=np.uint8)
-
-
-def numbered_ids(first: int, n: int, key: int | np.uint64 = 0) -> Words:
-    """Return the ids of users first, ..., first + n - 1: a bijection of 64-bit numbers."""
-    out = np.empty(n, dtype=np.uint64)
-    user_keys_kernel(np.arange(first, first + n, dtype=np.uint64), np.uint64(key), out)
-    return out
 
 
 @lru_cache(maxsize=8)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # letters as letters: small, searchable, in any script
     "svg.hashsalt": "fedhist",
 }
+DASHES: Sequence[Any] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (3, 1, 1, 1)),
+    (0, (1, 3)),
+)
+"""Lines that tell curves apart without colours."""
 
 
 def trust_look(trust: str) -> tuple[str, str]:
@@ -142,3 +153,17 @@ def encoded(figure: Figure, kind: str) -> bytes:
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font has not
         figure.savefig(body, format=kind, dpi=200, metadata=dates.get(kind))
     return body.getvalue()
+
+
+def list_marks(figure: Any, panels: Sequence[Any]) -> None:
+    """List every kind of mark once, below the panels."""
+    marks: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            marks.setdefault(label, handle)
+    if marks:
+        each = 0.5 + 0.062 * max(map(len, marks))  # inches that the longest label takes
+        columns = max(1, min(len(marks), int(figure.get_figwidth() / each)))
+        rows = math.ceil(len(marks) / columns)
+        figure.set_figheight(figure.get_figheight() + 0.16 * rows)
+        figure.legend(marks.values(), marks.keys(), loc="outside lower left", ncols=columns)

@@ -8,8 +8,7 @@ user, or whose settings read the data, is run and not ranked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.truths import LowerBound, Truth
-from fedhist.privacy.guarantee import Adjacency, Guarantee, NoTotalError, Trust, convert, pure
+from fedhist.privacy.guarantee import Trust
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for
 from simulations.runs.config import Config, population_spec
@@ -30,6 +29,9 @@ from simulations.studies.levels import (
     Entry,
     LevelRefused,
     check_premises,
+    excess_of,
+    flags_of,
+    other_adjacency,
     premise_of_tables,
     setting_of,
 )
@@ -139,7 +141,9 @@ def set_up(comparison: Comparison) -> Ready:
             out[entry.title] = str(e) if ours else in_words(e)  # on every level the same
             continue
         protocol = contender.protocol
-        reason = _excess(comparison, protocol.guarantee, entry)
+        g, reason = protocol.guarantee, ""
+        if g.private or entry.table.get("epsilon") not in (math.inf, "inf"):  # else a reference
+            reason = excess_of(g, comparison.epsilon, comparison.delta)
         reason = reason or other_adjacency(comparison.adjacency, protocol)
         if reason:
             out[entry.label] = reason
@@ -160,7 +164,8 @@ def set_up(comparison: Comparison) -> Ready:
             chosen.append(contender)
         else:
             out[contender.label] = _other_truth(contender.protocol, own, truth, exact)
-    loss = comparison.loss or _own_loss([every[c.label] for c in chosen])
+    losses = {every[c.label].error.loss for c in chosen}
+    loss = comparison.loss or (losses.pop() if len(losses) == 1 else "l2")
     for i, c in enumerate(chosen):
         bounds = tuple(b for b in every[c.label].lower_bounds if b.loss == loss)
         chosen[i] = replace(c, bounds=bounds)
@@ -232,42 +237,6 @@ def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: in
     return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
 
 
-def flags_of(protocol: Protocol) -> tuple[str, ...]:
-    """Say why a guarantee is not one of a user."""
-    g = protocol.guarantee
-    if not g.private:
-        return (NOT_PRIVATE,)
-    return () if g.unit == "user" else (f"{g.unit}-level: does not protect a user",)
-
-
-def other_adjacency(common: Adjacency, protocol: Protocol) -> str:
-    """Say that a user's guarantee is no promise under the common adjacency; empty if it is."""
-    if flags_of(protocol):
-        return ""
-    g = protocol.guarantee
-    with suppress(NoTotalError):  # replacement says the same of emptying, say
-        stated = pure(g.epsilon)
-        if convert(stated, g.adjacency, common, null_safe=protocol.null_safe) == stated:
-            return ""
-    return f"its guarantee is under {g.adjacency.value}, not under {common.value}"
-
-
-def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
-    """Say by how much a guarantee passes the common budget; empty if it does not."""
-    asked = entry.table.get("epsilon")
-    if not g.private and asked in (math.inf, "inf"):
-        return ""  # a reference, which says so
-    return excess_of(g, comparison.epsilon, comparison.delta)
-
-
-def excess_of(g: Guarantee, epsilon: float, delta: float) -> str:
-    """Say by how much a guarantee passes a budget; empty if it does not."""
-    rounding = 1 + 1e-9
-    if g.epsilon <= epsilon * rounding and g.delta <= delta * rounding:
-        return ""
-    return f"passes the common budget ({epsilon:g}, {delta:g}): {g}"
-
-
 def _common_truth(
     comparison: Comparison, contenders: Sequence[tuple[Contender, Exact]]
 ) -> tuple[Truth, Exact]:
@@ -285,12 +254,6 @@ def _estimated(protocol: Protocol) -> Truth:
     """Name what a protocol estimates; who takes users to be alike averages over them."""
     own = protocol.estimates
     return Truth.AVERAGE_OF_USERS if own is Truth.COMMON else own
-
-
-def _own_loss(every: Iterable[Facts]) -> str:
-    """Return the loss that the protocols themselves have in common, or "l2"."""
-    names = {known.error.loss for known in every}
-    return names.pop() if len(names) == 1 else "l2"
 
 
 def _other_truth(protocol: Protocol, own: Exact, truth: Truth, exact: Exact) -> str:

@@ -1,4 +1,4 @@
-"""The figures of studies: a ranking, levels of trust side by side, errors over an axis, a decision.
+"""The figures of studies: a ranking, levels of trust side by side, errors over an axis.
 
 A hue is a level of trust in all of them; marker, line and shade tell protocols apart, so that no
 colour is needed. Black is what needs no run, grey what is not ranked.
@@ -12,36 +12,28 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.base.errors import visible
-from simulations.reporting.pictures import GREY, logarithmic, shades, trust_look, wrapped
-from simulations.reporting.table import clipped, fixed, number, short, shown
-from simulations.studies.losses import relative, unit_of
+from simulations.reporting.pictures import (
+    DASHES,
+    GREY,
+    list_marks,
+    logarithmic,
+    shades,
+    trust_look,
+    wrapped,
+)
+from simulations.reporting.table import clipped, fixed, short, shown
+from simulations.studies.losses import unit_of
 from simulations.studies.summary import LEVEL, Line
 from simulations.studies.tables import in_setting, missing_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from simulations.studies.decide.problem import Measure
-    from simulations.studies.decide.question import Question
-    from simulations.studies.decide.search import Finding
-
 MARKERS = "os^Dv<>PX*"
-STYLES: Sequence[Any] = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (6, 1, 1, 1, 1, 1)),
-    (0, (3, 1, 1, 1)),
-    (0, (1, 3)),
-)
 MOST_LETTERS = 34
 MOST_PANELS = 12
 GAP = 0.27
 """Between two rows of a level, in levels."""
-APART, LEAST = 1.06, 1e-6
-"""Factor between the marks of equal answers, so that none hides another; what stands for an error
-of 0 on a logarithmic axis."""
 
 About = Mapping[str, Any]
 
@@ -85,7 +77,7 @@ def _draw_ranking(about: About, lines: Sequence[Line], figure: Figure) -> None:
     panel.grid(axis="x", color="#dddddd", lw=0.6, zorder=0)
     panel.set_xlabel(_error_label(about, lines), loc="left")
     figure.suptitle(title, x=0.01, ha="left", fontsize=8)
-    _list_marks(figure, [panel])
+    list_marks(figure, [panel])
 
 
 def _row_name(about: About, line: Line, letters: int) -> str:
@@ -120,25 +112,10 @@ def _limits(lines: Sequence[Line]) -> tuple[float, float]:
     return min(x for x in (*marks, *inside) if x > 0) / 1.5, 1.5 * high
 
 
-def _error_label(about: About, lines: Sequence[Line], share: bool = False) -> str:
-    own = unit_of(about["loss"], about["target"])
-    unit = "error relative to the answer's size" if share else own
+def _error_label(about: About, lines: Sequence[Line]) -> str:
+    unit = unit_of(about["loss"], about["target"])
     runs = max(len(line.records) for line in lines)
     return f"{unit}; NOT PRIVATE\nmean of {runs} runs, {LEVEL:.0%} interval"
-
-
-def _list_marks(figure: Any, panels: Sequence[Any]) -> None:
-    """List every kind of mark once, below the panels."""
-    marks: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            marks.setdefault(label, handle)
-    if marks:
-        each = 0.5 + 0.062 * max(map(len, marks))  # inches that the longest label takes
-        columns = max(1, min(len(marks), int(figure.get_figwidth() / each)))
-        rows = math.ceil(len(marks) / columns)
-        figure.set_figheight(figure.get_figheight() + 0.16 * rows)
-        figure.legend(marks.values(), marks.keys(), loc="outside lower left", ncols=columns)
 
 
 # -- levels of trust -------------------------------------------------------------------------------
@@ -188,7 +165,7 @@ def _draw_levels(about: About, lines: Sequence[Line], figure: Figure) -> None:
     panel.grid(axis="y", color="#dddddd", lw=0.6, zorder=0)
     panel.set_ylabel(wrapped(_error_label(about, lines), 2.6))
     figure.suptitle(title, x=0.01, ha="left", fontsize=8)
-    _list_marks(figure, [panel])
+    list_marks(figure, [panel])
 
 
 def _notes(about: About, lines: Sequence[Line], level: str, letters: int) -> list[str]:
@@ -224,7 +201,6 @@ def _draw_curves(
     left = max(0, len(parts) - MOST_PANELS)
     parts = dict(list(parts.items())[:MOST_PANELS])
     looks = _curve_looks(lines)
-    share = _as_shares(about, lines)
     wide = figure.get_figwidth()
     columns = max(1, min(len(parts), int(wide / 2.1)))
     rows = math.ceil(len(parts) / columns)
@@ -233,12 +209,12 @@ def _draw_curves(
     figure.set_figheight(0.6 + 0.13 * title.count("\n") + rows * min(2.4, 0.8 * wide / columns))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for panel, (name, own) in zip(grid, parts.items(), strict=False):
-        _draw_panel(panel, x, own, looks, share=share)
+        _draw_panel(panel, x, own, looks)
         panel.set_title(textwrap.fill(name, int(13 * wide / columns)), loc="left", fontsize=7.5)
     for panel in grid[len(parts) :]:
         panel.set_axis_off()
     values = sorted({float(line.setting[x]) for line in lines})
-    means = [m for line in lines if (m := _of(line, line.mean, share)) is not None]
+    means = [line.mean for line in lines if line.mean is not None]
     for panel in grid[: len(parts)]:
         if min(means, default=0.0) > 0:
             logarithmic(panel, "y")
@@ -248,9 +224,9 @@ def _draw_curves(
         if i + columns >= len(parts):  # the lowest of its column
             panel.tick_params(labelbottom=True)
             panel.set_xlabel(x.partition(".")[2].replace("_", " "))
-    figure.supylabel(wrapped(_error_label(about, lines, share), 2.3 * rows), fontsize=8)
+    figure.supylabel(wrapped(_error_label(about, lines), 2.3 * rows), fontsize=8)
     figure.suptitle(title, x=0.01, ha="left", fontsize=8)
-    _list_marks(figure, list(grid[: len(parts)]))
+    list_marks(figure, list(grid[: len(parts)]))
 
 
 def _curve_looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
@@ -263,27 +239,13 @@ def _curve_looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
     for trust, labels in of.items():
         for label, colour in zip(labels, shades(trust_look(trust)[0], len(labels)), strict=True):
             i = len(out)
-            look = {"marker": MARKERS[i % len(MARKERS)], "ls": STYLES[i % len(STYLES)]}
+            look = {"marker": MARKERS[i % len(MARKERS)], "ls": DASHES[i % len(DASHES)]}
             out.setdefault(label, {"color": colour, **look})
     return out
 
 
-def _as_shares(about: About, lines: Sequence[Line]) -> bool:
-    """Whether errors are drawn as shares of the answer's size: of counts, where sizes differ."""
-    known = all(line.relative is not None for line in lines)
-    sizes = {round(s, 6) for line in lines for r in line.records if (s := r.size)}
-    return known and len(sizes) > 1 and "count" in unit_of(about["loss"], about["target"])
-
-
-def _of(line: Line, value: float | None, share: bool) -> float | None:
-    """Return an error as it is drawn."""
-    if not share or value is None:
-        return value
-    return relative(value, line.first.size, line.loss_name)
-
-
 def _draw_panel(
-    panel: Any, x: str, lines: Sequence[Line], looks: Mapping[str, dict[str, Any]], *, share: bool
+    panel: Any, x: str, lines: Sequence[Line], looks: Mapping[str, dict[str, Any]]
 ) -> None:
     curves: dict[str, list[Line]] = {}
     for line in lines:
@@ -291,14 +253,13 @@ def _draw_panel(
     for label, own in curves.items():
         own.sort(key=lambda line: float(line.setting[x]))
         at = [line.setting[x] for line in own]
-        means = [_of(line, line.mean, share) for line in own]
-        tops = [_of(line, (line.mean or 0.0) + (line.half_width or 0.0), share) for line in own]
-        half = [(t or 0.0) - (m or 0.0) for t, m in zip(tops, means, strict=True)]
+        means = [line.mean for line in own]
+        half = [line.half_width or 0.0 for line in own]
         look = dict(looks[label])
         name = clipped(label, MOST_LETTERS) + " (not ranked)" * bool(own[0].flags)
         look |= {"ms": 3.5, "lw": 1.3, "elinewidth": 0.7, "capsize": 1.5, "zorder": 3}
         panel.errorbar(at, means, half, label=name, **look)
-        told = [(line.setting[x], _of(line, line.predicted, share)) for line in own]
+        told = [(line.setting[x], line.predicted) for line in own]
         told = [(a, y) for a, y in told if y is not None and math.isfinite(y)]
         if told:
             panel.plot(*zip(*told, strict=True), color=look["color"], lw=0.6, alpha=0.7, zorder=2)
@@ -321,82 +282,3 @@ def _mark_values(panel: Any, values: Sequence[float]) -> None:
     panel.set_xticks(ticks, [shown(int(v)) if v == int(v) else f"{v:g}" for v in ticks])
     panel.xaxis.set_minor_locator(FixedLocator([v for v in values if v not in ticks]))
     panel.xaxis.set_minor_formatter(NullFormatter())
-
-
-# -- a decision ------------------------------------------------------------------------------------
-
-
-def draw_decision(
-    figure: Figure, title: str, q: Question, m: Measure, findings: Sequence[Finding]
-) -> None:
-    """Draw expected errors over epsilon as lines, and answers as marks with their intervals."""
-    users = q.epsilon is not None and q.error is not None
-    wide = figure.get_figwidth()
-    axes = figure.subplots()
-    axes.set_ylim(*_decided_limits(q, findings))
-    if not users:
-        axes.set_xlim(0.02, 80)
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
-    marks = list[tuple[float, float]]()
-    for f, line in zip(findings, STYLES, strict=False):
-        _draw_answer(axes, f, _answer(q, m, f), marks, "" if users else line)
-    if q.error is not None:
-        axes.axhline(q.error, color="black", lw=0.9)
-        place: Any = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
-        axes.annotate(f"target {q.asked}", (0.01, q.error), xytext=(0, 2), **place)
-    axes.yaxis.set_major_formatter(lambda y, _: m.write(y))
-    told = "users" if users else "epsilon (user-level, replace-user)"
-    axes.set_xlabel(f"{told}; marks of equal answers stand side by side")
-    axes.set_ylabel("error; NOT PRIVATE")
-    axes.grid(which="major", color="#e5e5e5", lw=0.5, zorder=0)
-    axes.set_title(wrapped(title, wide), loc="left")
-    figure.set_figheight(0.6 * wide)
-    _list_marks(figure, [axes])
-
-
-def _decided_limits(q: Question, findings: Sequence[Finding]) -> tuple[float, float]:
-    """Return the ends of the axis of errors: what was asked is in the middle of them."""
-    errors = [e for f in findings for _, e in f.curve]
-    errors += [f.trial.error for f in findings if f.trial is not None]
-    errors = [max(e, LEAST) for e in errors if math.isfinite(e)] or [1.0]
-    if q.error is None:
-        return min(errors) / 1.5, max(errors) * 1.5
-    low, high = max(min(errors), q.error / 20), min(max(errors), q.error * 50)
-    return min(low, q.error) / 1.5, max(high, q.error) * 1.5
-
-
-def _draw_answer(
-    axes: Any, f: Finding, answer: str, marks: list[tuple[float, float]], line: Any
-) -> None:
-    colour, marker = trust_look(f.level.value)
-    label = f"{f.level.value}: {answer}"
-    if line and f.curve and not f.borrowed:
-        axes.plot(*zip(*f.curve, strict=True), ls=line, color=colour, lw=1.3, zorder=2)
-    t = f.trial
-    if t is None or not math.isfinite(t.error):
-        axes.plot([], [], marker=marker, color=colour, ls="none", label=label)
-        return
-    x, error = t.x, max(t.error, LEAST)
-    while any(
-        abs(math.log(x / a)) < math.log(APART) and abs(math.log(error / b)) < 0.1 for a, b in marks
-    ):
-        x *= APART
-    marks.append((x, error))
-    interval = [[max(t.error - t.low, 0.0)], [max(t.high - t.error, 0.0)]]
-    face = colour if f.x is not None or f.status == "measured" else "white"
-    look: Any = {"fmt": marker, "color": colour, "mfc": face, "ms": 6, "capsize": 2, "zorder": 4}
-    half = interval if math.isfinite(t.high) else None
-    axes.errorbar([x], [error], yerr=half, label=label, **look)
-
-
-def _answer(q: Question, m: Measure, f: Finding) -> str:
-    if f.trial is None:
-        return "none"
-    name = f.trial.candidate.name
-    if f.status == "measured":
-        return f"{m.write(f.trial.error)}, {name}"
-    if f.x is None:
-        return f"not reached, {name}"
-    x = number(f.x, 3)
-    return f"epsilon {x}, {name}" if q.epsilon is None else f"{x} users, {name}"

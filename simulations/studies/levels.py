@@ -9,18 +9,20 @@ reports under local trust and, where reports of one law hide each other, under s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from fedhist.base.errors import closest
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
-from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, NoTotalError, Trust, convert, pure
 from fedhist.privacy.shares import Aggregation
 from fedhist.privacy.shuffling import Shuffling
 from server.trust import Shuffles
 from simulations.config.reading import converted, hints
 from simulations.runs.config import COUNTED, PARTIES, PREMISES
+from simulations.runs.results import NOT_PRIVATE
 
 KEY = "trust"
 WORDS = tuple(t.value for t in Trust)
@@ -209,3 +211,34 @@ def premise_of(protocol: Protocol) -> Premise:
         )
         return Premise((f"a shuffler, {least:,} users", f"else {local:.3g}-DP"), words)
     return Premise((trust.value,), str(protocol.guarantee))
+
+
+# -- what a guarantee is not -----------------------------------------------------------------------
+
+
+def flags_of(protocol: Protocol) -> tuple[str, ...]:
+    """Say why a guarantee is not one of a user."""
+    g = protocol.guarantee
+    if not g.private:
+        return (NOT_PRIVATE,)
+    return () if g.unit == "user" else (f"{g.unit}-level: does not protect a user",)
+
+
+def other_adjacency(common: Adjacency, protocol: Protocol) -> str:
+    """Say that a user's guarantee is no promise under the common adjacency; empty if it is."""
+    if flags_of(protocol):
+        return ""
+    g = protocol.guarantee
+    with suppress(NoTotalError):  # replacement says the same of emptying, say
+        stated = pure(g.epsilon)
+        if convert(stated, g.adjacency, common, null_safe=protocol.null_safe) == stated:
+            return ""
+    return f"its guarantee is under {g.adjacency.value}, not under {common.value}"
+
+
+def excess_of(g: Guarantee, epsilon: float, delta: float) -> str:
+    """Say by how much a guarantee passes a budget; empty if it does not."""
+    rounding = 1 + 1e-9
+    if g.epsilon <= epsilon * rounding and g.delta <= delta * rounding:
+        return ""
+    return f"passes the common budget ({epsilon:g}, {delta:g}): {g}"

@@ -82,7 +82,7 @@ from simulations.config.reading import (
     settings_text,
 )
 from simulations.populations import KINDS
-from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.runs.config import Config, RunTable, config_of, parse_tables, population_spec
 from simulations.studies.cells import NOT_OF_A_CELL
 from simulations.studies.levels import (
     COMMON,
@@ -237,12 +237,7 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         key = next(iter(budget))
         raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
     table = read(CompareTable, {**budget, **as_table(given, "[compare]")})
-    # the name is that of no row: only the other tables are checked here
-    base = config_of({**tables, "protocol": {"name": ""}}, source, name)
-    load_builtin()
-    for plugin in base.run.plugins:
-        load_plugin(plugin)
-    population_spec(base)
+    base = base_of(tables, source, name)
     placed = absolute({"run": base.to_dict()["run"], "population": base.population})
     levels = () if table.trust is None else levels_of(table.trust, "compare.trust")
     if levels and table.adjacency is not COMMON:
@@ -272,6 +267,16 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         adversary=tuple(as_tables(read_adversaries(tables.get("adversary", [])))),
         levels=levels,
     )
+
+
+def base_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
+    """Check all tables but that of a protocol, and load what protocols there are."""
+    base = config_of({**tables, "protocol": {"name": ""}}, source, name)
+    load_builtin()
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    population_spec(base)
+    return base
 
 
 def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]:

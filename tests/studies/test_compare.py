@@ -18,7 +18,8 @@ from fedhist.users.keys import Keys
 from simulations.populations.synthetic import Zipf
 from simulations.studies.cells import Record
 from simulations.studies.compared import Compared, run_study
-from simulations.studies.contenders import Ready, other_adjacency, set_up
+from simulations.studies.contenders import Ready, set_up
+from simulations.studies.levels import other_adjacency
 from simulations.studies.losses import Exact
 from simulations.studies.study import load_study
 from simulations.studies.summary import Line, ranked

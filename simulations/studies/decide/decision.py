@@ -31,11 +31,11 @@ from simulations.reporting.table import (
     print_table,
     wrap,
 )
+from simulations.studies.decide.drawing import draw_decision
 from simulations.studies.decide.problem import Problem, load
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import HIGH, LOW, Finding, Trial, search
-from simulations.studies.figures import draw_decision
 from simulations.studies.levels import premise_of
 from simulations.studies.losses import trivial_answers
 

@@ -27,18 +27,19 @@ from fedhist.users.batch import Users
 from server.predictor import Repeated
 from server.targets.domains import user_norms
 from server.targets.sample_sizes import samples_held
-from simulations.populations import KINDS, Loaded
+from simulations.populations import KINDS, Loaded, numbered_ids
 from simulations.populations.facts import bins_of_whole_numbers, facts_of
-from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
 from simulations.studies.cells import load_once
-from simulations.studies.contenders import excess_of, flags_of, other_adjacency
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.levels import (
     NOBODY_THERE,
     OF_NATIVE,
+    excess_of,
+    flags_of,
     methods_of,
+    other_adjacency,
     premise_keys,
     setting_of,
 )

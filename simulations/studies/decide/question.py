@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from fedhist.base.errors import nearest
-from fedhist.model.registry import load_builtin, load_plugin, protocols
+from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.config.reading import (
     Delta,
@@ -39,8 +39,9 @@ from simulations.config.reading import (
     reading,
     settings_text,
 )
-from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.runs.config import RunTable, parse_tables
 from simulations.studies.levels import WORDS, levels_of
+from simulations.studies.study import base_of
 
 FOLDER = "decisions"
 PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "colluders")
@@ -156,11 +157,7 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
     for key in DECIDED:
         if key in common:
             raise ValueError(f"protocol.{key} stands in [decide]: it is common to all protocols")
-    base = config_of({**tables, "protocol": {"name": ""}}, source, name)
-    load_builtin()
-    for plugin in base.run.plugins:
-        load_plugin(plugin)
-    population_spec(base)
+    base = base_of(tables, source, name)
     known = sorted({cls.target for cls in protocols().values()})
     if table.target not in known:
         raise ValueError(

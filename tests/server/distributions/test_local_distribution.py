@@ -15,7 +15,8 @@ from clients.localize.queries import ClippedMean
 from fedhist.users.shards import Items
 from server.distributions.local_distribution import LocalDistribution
 from server.frequency_oracles.frequency_oracle import FrequencyOracle
-from simulations.populations.synthetic import Zipf, numbered_ids, numbered_items
+from simulations.populations import numbered_ids
+from simulations.populations.synthetic import Zipf, numbered_items
 from tests.running import count_table, drawn, run, table_users
 
 by_folds = partial(LocalDistribution, method="folds")
