@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
+from fedhist.users.batch import Users
 from simulations.audit.asked import asked_of, kinds_of
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
@@ -21,24 +23,28 @@ from simulations.config.reading import check_keys
 
 
 def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
-    """Audit every kind of local query a protocol asks.
+    """Audit every kind of local query that a protocol asks in its example run."""
+    if protocol.guarantee.trust is Trust.LOCAL and protocol.guarantee.private:
+        users = protocol.example_users()
+        queries = asked_of(protocol, users, settings.seed).queries
+        yield from audit_queries(protocol, queries, users, settings)
+
+
+def audit_queries(
+    protocol: Protocol, queries: Sequence[Query], users: Users, settings: Settings
+) -> Iterator[Finding]:
+    """Audit every kind of local query of these.
 
     Queries that differ in their cohort only are one kind, and so are those of one name and one
-    cost that the example run asks again with other numbers; each kind is audited once.
+    cost that are asked again with other numbers; each kind is audited once.
     """
-    guarantee = protocol.guarantee
-    if guarantee.trust is not Trust.LOCAL or not guarantee.private:
-        return
-    users = protocol.example_users()
-    for query in kinds_of(asked_of(protocol, users, settings.seed).queries):
-        if query.trust is not Trust.LOCAL:
-            continue
-        subject = f"{protocol.name}: {query.wire_name}"
-        enumerated = audit_exact(query, subject)
-        if enumerated is not None:
-            yield enumerated
-        if math.isfinite(query.release.epsilon):
-            single = guarantee.unit == "item"
+    single = protocol.guarantee.unit == "item"
+    for query in kinds_of(queries):
+        if query.trust is Trust.LOCAL and math.isfinite(query.release.epsilon):
+            subject = f"{protocol.name}: {query.wire_name}"
+            enumerated = audit_exact(query, subject)
+            if enumerated is not None:
+                yield enumerated
             yield audit_query(query, users, subject, settings, single=single)
 
 

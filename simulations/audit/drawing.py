@@ -7,14 +7,14 @@ because the law of an answer may depend on the id, and a private stream for each
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.hashing import mix64
 from fedhist.users.batch import Users
-from fedhist.users.shards import Items, Samples
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
 from simulations.audit.finding import Case
@@ -29,40 +29,68 @@ MOST_BYTES = 1 << 26
 
 def copies_of(user: Users, ids: Words) -> Users:
     """Give the record of the one user of a batch to each of these ids."""
-    n, size = len(ids), int(user.n_items()[0])
-    indptr = np.arange(n + 1, dtype=np.int64) * size
-    if user.items is None:
-        return Users(ids, samples=Samples(indptr, np.tile(user.reals.values, (n, 1))))
-    one = user.items
-    items = Items(one.vocabulary, indptr, np.tile(one.item, n), np.tile(one.count, n))
-    return Users(ids, items=items)
+    return replace(user.take(np.zeros(len(ids), np.int64)), ids=ids)
 
 
-class Watched(Streams):
-    """Streams that note every draw in ``drawn``: the words, or nothing for bits, which are sent."""
+Note = tuple[str, Words, Words]
 
-    def __init__(self, inner: Streams, drawn: list[Words]) -> None:
-        self.inner, self.drawn, self.n_users = inner, drawn, inner.n_users
 
-    def substream(self, purpose: str) -> Streams:
-        return Watched(self.inner.substream(purpose), self.drawn)
+class NotedStreams(SeededStreams):
+    """Streams that note every draw: from which substream, for whom, and the words.
 
-    def rows(self, start: int, stop: int) -> Streams:
-        return Watched(self.inner.rows(start, stop), self.drawn)
+    Of bits, which are sent, there are no words. ``changed``: of which substream words are others
+    than usual, and in which column.
+    """
+
+    path = ""
+    notes: list[Note]
+    changed: tuple[str, int] | None
+
+    def __init__(
+        self,
+        ids: Words,
+        seed: int,
+        context: str,
+        notes: list[Note],
+        changed: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(ids, seed, context)
+        self.notes, self.changed = notes, changed
+
+    def _go_on(self, made: SeededStreams, path: str) -> SeededStreams:
+        vars(made).update(notes=self.notes, changed=self.changed, path=path)
+        return made
+
+    def substream(self, purpose: str) -> SeededStreams:
+        return self._go_on(super().substream(purpose), f"{self.path}/{purpose}")
+
+    def rows(self, start: int, stop: int) -> SeededStreams:
+        return self._go_on(super().rows(start, stop), self.path)
+
+    @property
+    def keys(self) -> Words:
+        self.notes.append((self.path, self._ids, np.zeros((self.n_users, 0), np.uint64)))
+        return super().keys
 
     def words(self, n_draws: int) -> Words:
-        """Draw, and note the words."""
-        self.drawn.append(self.inner.words(n_draws).ravel())
-        return self.drawn[-1].reshape(-1, n_draws).copy()
+        words = super().words(n_draws)
+        if self.changed is not None and self.changed[0] == self.path:
+            words[:, self.changed[1]] = mix64(words[:, self.changed[1]])
+        self.notes.append((self.path, self._ids, words.copy()))
+        return words
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        self.drawn.append(self.inner.ragged_words(indptr))
-        return self.drawn[-1].copy()
+        words = super().ragged_words(indptr)  # by the keys, which are noted
+        self.notes[-1] = (self.path, self._ids, words.copy())
+        return words
 
-    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw, and note that bits were drawn."""
-        self.drawn.append(np.zeros(0, dtype=np.uint64))
-        return self.inner.bernoulli_bits(n_bits, probability)
+
+class Leak(Exception):
+    """What no private answer may do was seen: the message is a structural finding's event."""
+
+    def __init__(self, event: str, inputs: tuple[str, str]) -> None:
+        super().__init__(event)
+        self.event, self.inputs = event, inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +116,14 @@ class Drawer:
             users = copies if k == size else copies.slice(0, k)
             ids = np.arange(start, start + k, dtype=np.uint64)
             streams = SeededStreams(ids, self.seed, context)
-            answer = self.client(users, streams)
-            for report in answer:
-                if report.n_users != k:
-                    raise ValueError(f"{k} users were asked, {report.n_users} answered")
+            try:
+                answer = self.client(users, streams)
+                for report in answer:
+                    if report.n_users != k:
+                        raise ValueError(f"{k} users were asked, {report.n_users} answered")
+            except Exception as error:  # whatever it is: it depends on the record
+                event = f"the client fails: {type(error).__name__}: {error}"
+                raise Leak(event, (self.words, "any other record")) from error
             self.case.draws += k
             yield answer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from decimal import Decimal, localcontext
 
@@ -12,7 +11,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Query
-from simulations.audit.finding import Finding, Witness
+from simulations.audit.finding import Case, Finding, Witness
 
 CURVE_POINTS = 21
 MOVED, ROUNDED = 2.0**-60, 2.0**-53
@@ -90,25 +89,22 @@ def audit_exact(query: Query, subject: str) -> Finding | None:
     Finding or None
         None for a query without a finite channel, or without noise.
     """
-    started = time.perf_counter()
     channel = query.finite_channel()
     claim = query.release
     if channel is None or math.isinf(claim.epsilon):
         return None
-    return judge_channel(channel, (claim.epsilon, claim.delta), subject, started)
+    return judge_channel(channel, (claim.epsilon, claim.delta), subject)
 
 
-def judge_channel(
-    channel: FiniteChannel, claim: tuple[float, float], subject: str, started: float | None = None
-) -> Finding:
+def judge_channel(channel: FiniteChannel, claim: tuple[float, float], subject: str) -> Finding:
     """Compare a finite channel with a claim.
 
     The largest ratio and its comparison with e^epsilon are exact at delta = 0; elsewhere, and on
     the curve, probabilities are added up in doubles. A law whose ratio exceeds e^epsilon
     by rounding alone (:func:`is_rounding`) is consistent, and the excess is kept to be shown.
     """
-    started = time.perf_counter() if started is None else started
     epsilon, delta = claim
+    case = Case(subject, claim, kind="exact")
     worst = channel.worst()
     grid = curve_grid(epsilon)
     curve, every = delta_curve(channel, grid)
@@ -119,17 +115,12 @@ def judge_channel(
     broken = beyond > 0 and not rounding if delta == 0 else certified > epsilon
     first, second = (channel.labels[i] for i in worst.inputs)
     event = f"output {worst.output}: probabilities {worst.more} and {worst.less} of {channel.total}"
-    return Finding(
-        subject,
-        "exact",
-        epsilon,
-        delta,
+    return case.found(
         certified,
         1.0,
-        "violation" if broken else "consistent",
         Witness((first, second), event),
+        verdict="violation" if broken else "consistent",
         curve=tuple(zip(grid, np.asarray(curve).tolist(), strict=True)),
-        seconds=time.perf_counter() - started,
         note=note,
         excess=beyond,
     )

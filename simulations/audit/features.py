@@ -6,7 +6,6 @@ is learned. An event is a set of a feature's integers.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,35 +27,25 @@ _QUANTILES = np.concatenate([_TAILS, np.linspace(0, 1, 257)[1:-1], 1 - np.array(
 _CLIP = 1e150
 
 
-class Feature(ABC):
-    """A function of an answer with few values."""
-
-    size: int
-
-    @abstractmethod
-    def code(self, answer: Answer) -> Codes:
-        """Return the value for every user: (n,) int64 in [0, size)."""
-
-    @abstractmethod
-    def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Describe the event that the value is one of those chosen: (size,) bool."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """One number of an answer: a column of an array, or the sum of a user's ragged entries.
 
-    ``column`` is None where a user sends one number and no row of them.
+    ``column`` is None where a user sends one number and no row of them; ``shift``: the bit of an
+    unsigned integer that is taken in place of the whole.
     """
 
     round_index: int
     name: str
     column: int | None
     ragged: bool = False
+    shift: int | None = None
 
     def __str__(self) -> str:
-        where = "the sum of " if self.ragged else ""
-        return f"{where}{self.name}{_at(self.column)} of message {self.round_index + 1}"
+        part = "the sum of " if self.ragged else ""
+        part = part if self.shift is None else f"bit {self.shift} of "
+        place = "" if self.column is None else f"[{self.column}]"
+        return f"{part}{self.name}{place} of message {self.round_index + 1}"
 
     def of(self, answer: Answer) -> NDArray[Any]:
         """Take it from an answer: (n,)."""
@@ -64,26 +53,9 @@ class Entry:
         if self.ragged:
             return segment_sums(report.ragged[self.name], bounds_of(report))
         a = report.arrays[self.name]
-        return a.reshape(len(a), -1)[:, self.column or 0]
-
-
-@dataclass(frozen=True)
-class Bit:
-    """One bit of an array of unsigned integers."""
-
-    round_index: int
-    name: str
-    column: int | None
-    shift: int
-
-    def __str__(self) -> str:
-        where = f"{self.name}{_at(self.column)} of message {self.round_index + 1}"
-        return f"bit {self.shift} of {where}"
-
-    def of(self, answer: Answer) -> Codes:
-        """Take it from an answer: (n,) 0 or 1."""
-        a = answer[self.round_index].arrays[self.name]
         word = a.reshape(len(a), -1)[:, self.column or 0]
+        if self.shift is None:
+            return word
         return np.asarray((word >> word.dtype.type(self.shift)) & word.dtype.type(1), np.int64)
 
 
@@ -91,7 +63,7 @@ class Bit:
 class Score:
     """A linear combination of numbers and bits, learned from two samples of answers."""
 
-    parts: tuple[Entry | Bit, ...]
+    parts: tuple[Entry, ...]
     weights: Floats
     limits: Floats
 
@@ -112,15 +84,15 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Binned(Feature):
+class Binned:
     """A number by levels (few distinct values) or by intervals between cuts; NaN on its own."""
 
-    value: Entry | Bit | Score
+    value: Entry | Score
     cuts: Floats
     levels: bool
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         """The cells, one for a value that was not seen before and one for NaN."""
         return len(self.cuts) + 2
 
@@ -147,7 +119,7 @@ class Binned(Feature):
 
 
 @dataclass(frozen=True)
-class Length(Feature):
+class Length:
     """How many ragged entries a message holds, the last value for that many or more."""
 
     round_index: int
@@ -163,7 +135,7 @@ class Length(Feature):
 
 
 @dataclass(frozen=True)
-class LowBit(Feature):
+class LowBit:
     """The exponent of the lowest set bit of a float: rounding after a sum leaves a coarse grid."""
 
     value: Entry
@@ -183,7 +155,11 @@ class LowBit(Feature):
         return f"the lowest set bit of {self.value} is 2^e with e in {_some(shown)}"
 
 
-def binned(value: Entry | Bit | Score, pool: Floats) -> Binned:
+Feature = Binned | Length | LowBit
+"""A function of an answer with few values, ``size``; ``words`` describe a set of them."""
+
+
+def binned(value: Entry | Score, pool: Floats) -> Binned:
     """Choose levels, or cuts at quantiles, from a sample of the value."""
     x = np.unique(pool[~np.isnan(pool)])
     # values that hardly repeat are not levels, however few were drawn
@@ -206,10 +182,6 @@ def segment_sums(values: NDArray[Any], indptr: NDArray[np.int64]) -> NDArray[Any
     edges = np.stack((indptr[:-1], indptr[1:]), axis=1).reshape(-1)
     sums = np.add.reduceat(padded, edges)[::2]
     return np.asarray(np.where(np.diff(indptr) > 0, sums, values.dtype.type(0)))
-
-
-def _at(column: int | None) -> str:
-    return "" if column is None else f"[{column}]"
 
 
 def _some(shown: list[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +11,6 @@ from simulations.audit.bounds import ALPHA
 
 Kind = Literal["exact", "statistical", "end to end", "structural", "wire"]
 Verdict = Literal["consistent", "violation"]
-CONSISTENT, VIOLATED = 0, 1
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,6 @@ class Finding:
     note: str = ""
     excess: float = 0.0
 
-    def __post_init__(self) -> None:
-        if self.verdict == "violation" and self.witness is None:
-            raise ValueError(f"{self.subject}: a violation needs a witness")
-        check_within("confidence", self.confidence, 0, 1)
-        if not self.certified >= 0:
-            raise ValueError(f"certified must not be negative, got {self.certified}")
-
     @property
     def violated(self) -> bool:
         """Whether a violation is proved."""
@@ -152,15 +143,11 @@ class Case:
     draws: int = 0
 
     def found(
-        self,
-        certified: float,
-        confidence: float,
-        witness: Witness | None = None,
-        *,
-        kind: Kind | None = None,
-        curve: tuple[tuple[float, float], ...] = (),
+        self, certified: float, confidence: float, witness: Witness | None = None, **more: Any
     ) -> Finding:
         """Say "violation" exactly if more than the claimed epsilon is certified.
+
+        ``more``: other attributes of the finding, or these.
 
         Examples
         --------
@@ -168,22 +155,19 @@ class Case:
         'consistent'
         """
         epsilon, delta = self.claim
+        said: dict[str, Any] = {
+            "kind": self.kind,
+            "verdict": "violation" if certified > epsilon else "consistent",
+            "seconds": time.perf_counter() - self.started,
+            "draws": self.draws,
+            "note": self.note,
+        }
         return Finding(
-            self.subject,
-            kind or self.kind,
-            epsilon,
-            delta,
-            certified,
-            confidence,
-            "violation" if certified > epsilon else "consistent",
-            witness,
-            curve=curve,
-            seconds=time.perf_counter() - self.started,
-            draws=self.draws,
-            note=self.note,
+            subject=self.subject,
+            epsilon=epsilon,
+            delta=delta,
+            certified=certified,
+            confidence=confidence,
+            witness=witness,
+            **said | more,
         )
-
-
-def exit_status(findings: Iterable[Finding]) -> int:
-    """Return 1 if some finding is a violation, else 0."""
-    return VIOLATED if any(f.violated for f in findings) else CONSISTENT

@@ -7,7 +7,6 @@ fresh draws. A search that misses the worst pair only certifies less.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,38 +29,9 @@ _MANY = 1_000_000
 _SHOWN = 6
 
 
-class Space(ABC):
-    """Records of one user that a query may be asked about."""
-
-    @abstractmethod
-    def extremes(self, rng: np.random.Generator) -> list[Record]:
-        """List the records to try first."""
-
-    @abstractmethod
-    def far_apart(self, *, single: bool) -> tuple[Record, Record]:
-        """Return two records that lie far apart, of one item or sample each if ``single``."""
-
-    @property
-    @abstractmethod
-    def nothing(self) -> Record:
-        """The empty record."""
-
-    @abstractmethod
-    def user(self, record: Record, user_id: int) -> Users:
-        """Make a batch of the one user who holds the record."""
-
-    @abstractmethod
-    def words(self, record: Record) -> str:
-        """Describe a record, completely where it is short."""
-
-    @abstractmethod
-    def parse(self, plain: Any) -> Record:
-        """Read a record from plain data (JSON); ValueError if it is none."""
-
-
 @dataclass(frozen=True)
-class ItemSpace(Space):
-    """Item counts.
+class ItemSpace:
+    """Records of one user that a query may be asked about: item counts.
 
     ``vocabulary``: the items of the domain, and one outside; ``real``: of the example population.
     """
@@ -100,10 +70,12 @@ class ItemSpace(Space):
         return {}
 
     def user(self, record: Record, user_id: int) -> Users:
+        """Make a batch of the one user who holds the record."""
         items, counts = list(record), list(record.values())
         return Users.from_counts([user_id], [0] * len(items), items, counts, self.vocabulary)
 
     def words(self, record: Record) -> str:
+        """Describe a record, completely where it is short."""
         if not record:
             return "no items"
         shown = [f"{self.vocabulary[j]!r}: {c}" for j, c in list(record.items())[:_SHOWN]]
@@ -126,8 +98,8 @@ class ItemSpace(Space):
 
 
 @dataclass(frozen=True)
-class SampleSpace(Space):
-    """Real samples.
+class SampleSpace:
+    """Records of real samples.
 
     ``low``, ``high``: range of the example population's samples; ``size``: its median number of
     samples; ``real``: tuple of (T, d) arrays; ``single``: one sample a record: for claims about one
@@ -197,6 +169,9 @@ class SampleSpace(Space):
         if x.ndim != 2 or x.shape[1] != self.dimension:
             raise ValueError(f"samples of dimension {self.dimension} are needed, got {x.shape}")
         return x
+
+
+Space = ItemSpace | SampleSpace
 
 
 def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) -> Space:

@@ -17,7 +17,6 @@ from fedhist.base.arrays import Floats
 from simulations.audit.features import (
     Answer,
     Binned,
-    Bit,
     Entry,
     Feature,
     Length,
@@ -71,7 +70,7 @@ def propose(classes: Sequence[Answer]) -> list[Feature]:
         raise ValueError("an answer holds no numbers that could be looked at")
     if len(classes) != 2:
         return features
-    parts: list[Entry | Bit] = [*bits[:SCORED_BITS], *entries]
+    parts: list[Entry] = [*bits[:SCORED_BITS], *entries]
     score = _score(parts, classes) if parts else None
     return features if score is None else [*features, score]
 
@@ -201,9 +200,9 @@ def _top_entries(classes: Sequence[Answer]) -> list[Entry]:
     return [entries[i] for i in np.argsort(-np.array(scores), kind="stable").tolist()]
 
 
-def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
+def _top_bits(classes: Sequence[Answer]) -> list[Entry]:
     """Rank bits of unsigned integers by how far their means lie apart."""
-    bits: list[Bit] = []
+    bits: list[Entry] = []
     scores: list[float] = []
     for r, report in enumerate(classes[0]):
         for name, a in sorted(report.arrays.items()):
@@ -213,7 +212,7 @@ def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
             width = min(int(np.prod(a.shape[1:], dtype=np.int64)), MOST_BITS // lanes)
             means = np.stack([_bit_means(c[r].arrays[name], width) for c in classes])
             places = product(_columns(a, width), range(lanes))
-            bits += [Bit(r, name, column, shift) for column, shift in places]
+            bits += [Entry(r, name, column, shift=shift) for column, shift in places]
             scores += means.std(axis=0).tolist()
     order = np.argsort(-np.array(scores), kind="stable").tolist()
     return [bits[i] for i in order]
@@ -234,7 +233,7 @@ def _bit_means(a: NDArray[Any], width: int) -> Floats:
     return total / len(rows)
 
 
-def _score(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> Binned | None:
+def _score(parts: Sequence[Entry], classes: Sequence[Answer]) -> Binned | None:
     """Learn Fisher's linear discriminant, of many parts with their variances alone."""
     values = [
         np.stack([np.nan_to_num(p.of(a).astype(np.float64)) for p in parts], axis=1)

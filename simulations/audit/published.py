@@ -28,12 +28,12 @@ from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import Streams
 from server.noise import NoiseFactory
 from server.session.curator import Curator
 from server.session.journal import Journal
 from server.session.session import in_key_order
-from simulations.audit.drawing import Watched
+from simulations.audit.drawing import Note, NotedStreams
 from simulations.audit.features import Answer
 
 STATUSES = ("ok", "refused", "failed", "broken off")
@@ -174,11 +174,11 @@ class Runs:
         """Answer for the whole population, from memory where the answer is no random one."""
         stored = self._answers.get(digest)
         if stored is None:
-            drawn: list[Words] = []
+            drawn: list[Note] = []
 
             def streams(batch: Users) -> Streams:
                 key = self.seed ^ seed  # fresh in every run
-                return Watched(SeededStreams(batch.ids, key, digest), drawn)
+                return NotedStreams(batch.ids, key, digest, drawn)
 
             stored = query.answer_folded(self.users.select(query.cohort), streams)
             if drawn or len(self._answers) >= MOST_KEPT:

@@ -17,7 +17,7 @@ from fedhist.model.query import Query
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.bounds import delta_low, epsilon_low
-from simulations.audit.drawing import Client, Drawer, Pair
+from simulations.audit.drawing import Client, Drawer, Leak, Pair
 from simulations.audit.exact import curve_grid
 from simulations.audit.features import Answer, Feature, Length, LowBit
 from simulations.audit.finding import Case, Finding, Settings, Witness
@@ -128,14 +128,6 @@ def certify(pair: Pair, case: Case, n: int) -> Finding:
 # -- the search for two records that answers tell apart, and for features that do ----------------
 
 
-class Leak(Exception):
-    """What no private answer may do was seen: the message is a structural finding's event."""
-
-    def __init__(self, event: str, inputs: tuple[str, str]) -> None:
-        super().__init__(event)
-        self.event, self.inputs = event, inputs
-
-
 def kept_features(pair: Pair, n: int, delta: float) -> list[Feature]:
     """Learn features, and keep those that promise most, with all that show rare events."""
     samples = [d.sample(n, "training") for d in pair]
@@ -189,22 +181,9 @@ def find_pair(
 def _screen(drawers: Sequence[Drawer]) -> NDArray[np.float64]:
     """Draw a few answers to every record and score all pairs.
 
-    Raises Leak if a record makes the client fail, or changes the names, types or shapes of what it
-    sends.
+    Raises Leak if a record changes the names, types or shapes of what the client sends.
     """
-    answers: list[Answer] = []
-    failed: list[tuple[Drawer, Exception]] = []
-    for d in drawers:
-        try:
-            answers.append(d.sample(SCREENING, "screening"))
-        except Exception as caught:  # whatever it is: it depends on the record
-            failed.append((d, caught))
-    if failed and answers:
-        broken, error = failed[0]
-        fine = next(d for d in drawers if all(d is not f for f, _ in failed))
-        raise Leak(f"the client fails: {type(error).__name__}: {error}", (broken.words, fine.words))
-    if failed:
-        raise failed[0][1]
+    answers = [d.sample(SCREENING, "screening") for d in drawers]
     looks = [signature(a) for a in answers]
     for d, look in zip(drawers, looks, strict=True):
         if look != looks[0]:
@@ -218,15 +197,10 @@ def _screen(drawers: Sequence[Drawer]) -> NDArray[np.float64]:
 
 
 def _bound(pair: Pair, delta: float, n: int) -> float:
-    """Say what a pair promises on n draws of each; a Leak where the client fails."""
-    try:
-        features = kept_features(pair, n, delta)
-        ranking, counts = (
-            [d.count(features, max(n // 2, 64), purpose) for d in pair]
-            for purpose in ("ranking", "searching")
-        )
-    except Exception as error:
-        raise Leak(
-            f"the client fails: {type(error).__name__}: {error}", (pair[0].words, pair[1].words)
-        ) from error
+    """Say what a pair promises on n draws of each."""
+    features = kept_features(pair, n, delta)
+    ranking, counts = (
+        [d.count(features, max(n // 2, 64), purpose) for d in pair]
+        for purpose in ("ranking", "searching")
+    )
     return best_of(features, counts, ranking, SEARCH_Z, delta=delta).bound

@@ -17,7 +17,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fedhist.base.arrays import Words
 from fedhist.base.errors import BudgetExceeded
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.codec import query_digest
@@ -27,7 +26,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.audit.asked import asked_of, kinds_of
-from simulations.audit.drawing import Watched, copies_of
+from simulations.audit.drawing import Note, NotedStreams, copies_of
 from simulations.audit.finding import Case, Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 
@@ -139,11 +138,10 @@ def _message_bytes(report: Report) -> int:
 
 
 def _same(a: Report, b: Report) -> bool:
-    if a.arrays.keys() != b.arrays.keys() or a.ragged.keys() != b.ragged.keys():
-        return False
-    pairs = [(a.arrays[n], b.arrays[n]) for n in a.arrays]
-    pairs += [(a.ragged[n], b.ragged[n]) for n in a.ragged]
-    return all(x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in pairs)
+    one, other = ({**r.arrays, **r.ragged} for r in (a, b))
+    return one.keys() == other.keys() and all(
+        x.dtype == other[n].dtype and x.tobytes() == other[n].tobytes() for n, x in one.items()
+    )
 
 
 # -- private randomness in a message
@@ -156,9 +154,9 @@ def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witn
     words it was made with lets the server undo it.
     """
     batch = users.select(query.cohort).slice(0, _ECHO_USERS)
-    words: list[Words] = []
-    report = query.answer(batch, Watched(SeededStreams(batch.ids, seed, digest), words))
-    drawn = np.unique(np.concatenate(words)) if words else np.zeros(0, dtype=np.uint64)
+    notes: list[Note] = []
+    report = query.answer(batch, NotedStreams(batch.ids, seed, digest, notes))
+    drawn = np.unique(np.concatenate([np.zeros(0, np.uint64), *(w.ravel() for _, _, w in notes)]))
     parts = {**report.arrays, **report.ragged}
     for name, a in parts.items():
         if a.dtype.itemsize != 8 or not a.size or len(parts) == 1:

@@ -46,7 +46,7 @@ def audit(
     from simulations.audit.audited import Audited, audit_all
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
-    from simulations.audit.finding import Settings, exit_status
+    from simulations.audit.finding import Settings
     from simulations.config.reading import key_value
     from simulations.reporting.files import check_folder
 
@@ -76,7 +76,7 @@ def audit(
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     if json_:
         terminal.print_json(audited.document())
-    raise typer.Exit(exit_status(audited.findings))
+    raise typer.Exit(int(audited.violated))
 
 
 def two_records(path: Path) -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ ROUNDING = 1 + 1e-6
 FALSE_ALARM = 1e-9
 """Probability that correct noise fails one of the laws' statistical tests under another seed."""
 DRAWS = 4096
+ADDED = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
 
 
 # -- what is spent --------------------------------------------------------------------------------
@@ -135,12 +136,12 @@ def _check_values(act: Act) -> None:
 
 def _check_laplace(act: Act, cost: Release) -> None:
     _check_values(act)
-    _check_pure(act, act.told["l1_sensitivity"], cost)
+    _check_pure(act, cost)
 
 
-def _check_pure(act: Act, sensitivity: float, cost: Release) -> None:
+def _check_pure(act: Act, cost: Release) -> None:
     for draw in act.draws:
-        epsilon = sensitivity / draw.size
+        epsilon = act.told["l1_sensitivity"] / draw.size
         _demand_paid(act, Release(epsilon, 0.0, epsilon**2 / 2), cost)
 
 
@@ -196,10 +197,6 @@ def _check_exponential(act: Act, cost: Release) -> None:
     _demand_paid(act, Release(changed * each, 0.0, changed * each**2 / 8), cost)
 
 
-def _check_threshold(act: Act, cost: Release) -> None:
-    _check_pure(act, act.told["l1_sensitivity"], cost)
-
-
 def _check_keys(act: Act, cost: Release) -> None:
     size = _key_weight(act)
     for draw in act.draws:
@@ -226,7 +223,7 @@ _CHECKS: dict[str, Callable[[Act, Release], None]] = {
     "gaussian_zcdp": _check_noisy,
     "exponential": _check_exponential,
     "exponential_rows": _check_exponential,
-    "threshold": _check_threshold,
+    "threshold": _check_pure,
     "keys": _check_keys,
     "sample": _check_sampler,
 }
@@ -261,66 +258,35 @@ def draws_have_the_size_that_is_asked_for(subject: Subject) -> None:
 
     False alarm: 1e-9 for each size, by the normal limit.
     """
+    from scipy.stats import norm
+
     sizes = {
         (d.kind, float(d.size))
         for act in subject.watched.acts
         for d in act.draws
-        if d.kind in MOMENTS and d.size
+        if d.kind in ADDED and d.size
     }
     for number, (kind, size) in enumerate(sorted(sizes)):
         source = SimulatedNoise(SEED, (1 << 40) + number)
-        _check_draws(kind, size, getattr(source, kind)((DRAWS,), size))
+        off = away(getattr(source, kind)((DRAWS,), size), kind, size)
+        told = f"Draws of {kind} of size {size:g} are {off:+.1f} standard errors off in mean size."
+        demand(abs(off) <= norm.isf(FALSE_ALARM / 2), told)
 
 
-def _check_draws(kind: str, size: float, draws: Any) -> None:
-    """Compare the mean of |x| with that of the law: at most 6.1 standard errors off."""
-    from scipy.stats import norm
-
-    mean, second = MOMENTS[kind](size)
-    away = (np.abs(np.asarray(draws, np.float64)).mean() - mean) / math.sqrt(
-        max(second - mean**2, 1e-300) / len(draws)
-    )
-    limit = norm.isf(FALSE_ALARM / 2)
-    demand(
-        abs(away) <= limit,
-        f"Draws of {kind} of size {size:g} are {away:+.1f} standard errors off in mean size.",
-    )
+def away(draws: Any, kind: str, size: float) -> float:
+    """Say how many standard errors the mean of |x| over draws is away from that of the law."""
+    mean, second = moments(kind, size)
+    error = math.sqrt(max(second - mean**2, 1e-300) / len(draws))
+    return float((np.abs(np.asarray(draws, np.float64)).mean() - mean) / error)
 
 
-def _of_integers(weight: Callable[[Floats], Floats], reach: int) -> tuple[float, float]:
-    k = np.arange(reach, dtype=np.float64)
-    p = weight(k)
-    p = p / (p[0] + 2 * p[1:].sum())
-    return float(2 * (k * p).sum()), float(2 * (k * k * p).sum())
-
-
-def _laplace(b: float) -> tuple[float, float]:
-    return b, 2 * b * b
-
-
-def _gaussian(s: float) -> tuple[float, float]:
-    return s * math.sqrt(2 / math.pi), s * s
-
-
-def _discrete_laplace(b: float) -> tuple[float, float]:
-    if b > 1000:  # alike to 1 / b^2
-        return _laplace(b)
-    return _of_integers(lambda k: np.exp(-k / b), math.ceil(60 * b) + 2)
-
-
-def _discrete_gaussian(s: float) -> tuple[float, float]:
-    if s > 1000:
-        return _gaussian(s)
-    return _of_integers(lambda k: np.exp(-((k / s) ** 2) / 2), math.ceil(40 * s) + 2)
-
-
-MOMENTS: dict[str, Callable[[float], tuple[float, float]]] = {
-    "laplace": _laplace,
-    "gaussian": _gaussian,
-    "discrete_laplace": _discrete_laplace,
-    "discrete_gaussian": _discrete_gaussian,
-}
-"""Mean absolute value and mean square of each kind of noise, from its density."""
+def moments(kind: str, size: float) -> tuple[float, float]:
+    """Return the mean of |x| and of x^2 from the density, on a grid where it is continuous."""
+    discrete = kind.startswith("discrete") and size <= 1000  # beyond, they are alike to 1 / size^2
+    x = np.arange(math.ceil(60 * size) + 2.0) if discrete else size * np.arange(0.0, 60.0, 1e-3)
+    p = np.exp(-x / size if "laplace" in kind else -((x / size) ** 2) / 2)
+    p /= p[0] + 2 * p[1:].sum()
+    return float(2 * (x * p).sum()), float(2 * (x * x * p).sum())
 
 
 # -- how far a user reaches -----------------------------------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users, join
 from server.session.journal import Journal
 from server.targets.mean_target import MeanTarget
@@ -23,6 +25,7 @@ from simulations.contract.law import (
     law,
     passes_over,
 )
+from simulations.contract.neighbours import EMPTY, extreme_records
 from simulations.contract.subject import Subject, remembering, under_adjacencies
 from simulations.contract.watching import watch
 from simulations.runtimes.inline import InlinePopulation
@@ -94,8 +97,9 @@ def an_empty_record_changes_nothing_if_null_safe(subject: Subject) -> None:
     Under every adjacency that it can be had with; and the number of users is not public.
     """
     users = subject.users
+    nobody = extreme_records(users, 0, Adjacency.REPLACE_USER)[EMPTY]
     ids = np.setdiff1d(np.array([2**64 - 1, 2**64 - 2], np.uint64), users.ids)[-1:]
-    more = join([users, _nobody(users, ids)])
+    more = join([users, dataclasses.replace(nobody, ids=ids)])
     for protocol in [subject.protocol, *under_adjacencies(subject.protocol)]:
         if not protocol.null_safe:
             continue
@@ -105,14 +109,6 @@ def an_empty_record_changes_nothing_if_null_safe(subject: Subject) -> None:
         demand_same_estimate(without, within, "With an empty record more")
         demand(without.public == within.public, "An empty record changes a public number.")
         demand(float(len(users)) not in without.public.values(), "The number of users is public.")
-
-
-def _nobody(users: Users, ids: Any) -> Users:
-    """Make a user with an empty record, in the same words."""
-    if users.items is None:
-        return Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0])
-    nothing = np.zeros(0, np.int64)
-    return Users.from_counts(ids, nothing, nothing, nothing, users.vocabulary)
 
 
 MEANS = Whom("means of the users' means", lambda p: isinstance(p, MeanTarget))
@@ -159,19 +155,19 @@ def unbiased_where_standard_errors_are_stated(subject: Subject) -> None:
     plain = _plain(subject)
     truth, allowed = np.asarray(plain.truth(subject.users)), plain.resolution(subject.users)
     support = plain.support(subject.users)
-    values, errors = [], []
-    for seed in range(1, SEEDS + 1):
-        estimate: Estimate = subject.walk(plain, seed=1000 + seed)[0]
-        if estimate.value is None or estimate.stderr is None:
-            continue
-        if support is not None:
-            estimate = estimate.over(support, invented=plain.invents)
-        values.append(estimate.value)
-        errors.append(estimate.stderr)
-    demand(len(values) > SEEDS // 2, f"{SEEDS - len(values)} runs of {SEEDS} give no value.")
-    x = np.array(values, np.float64).reshape(len(values), -1)
-    stated = np.sqrt(np.mean(np.array(errors, np.float64).reshape(x.shape) ** 2, axis=0))
-    check_mean(x, stated, truth.ravel(), allowed)
+    runs = (subject.walk(plain, seed=1000 + seed)[0] for seed in range(1, SEEDS + 1))
+    usable = [run for run in runs if run.value is not None and run.stderr is not None]
+    if support is not None:
+        usable = [run.over(support, invented=plain.invents) for run in usable]
+    demand(len(usable) > SEEDS // 2, f"{SEEDS - len(usable)} runs of {SEEDS} give no value.")
+    x, errors = stacked(usable)
+    check_mean(x, np.sqrt(np.mean(errors**2, axis=0)), truth.ravel(), allowed)
+
+
+def stacked(runs: Sequence[Estimate]) -> tuple[Floats, Floats]:
+    """Write values and standard errors of runs as rows: (runs, entries) each."""
+    values, errors = ([np.ravel(getattr(run, k)) for run in runs] for k in ("value", "stderr"))
+    return np.array(values, np.float64), np.array(errors, np.float64)
 
 
 def _plain(subject: Subject) -> Any:
@@ -188,7 +184,9 @@ def _plain(subject: Subject) -> Any:
     return subject.protocol
 
 
-def check_mean(x: Floats, stated: Floats, truth: Floats, allowed: float) -> None:
+def check_mean(
+    x: Floats, stated: Floats, truth: Floats, allowed: float, what: str = "Estimates"
+) -> None:
     """Hold the mean of runs, (runs, entries), against the truth, entry by entry."""
     from scipy.stats import t
 
@@ -201,8 +199,8 @@ def check_mean(x: Floats, stated: Floats, truth: Floats, allowed: float) -> None
     at = int(np.argmax(over))
     demand(
         over[at] <= 0,
-        f"Entry {at} is {truth[at]:g}, the mean of {runs} estimates {bias[at] + truth[at]:g} with "
-        f"a standard error of {spread[at]:g}.",
+        f"{what}: the mean of entry {at} over {runs} runs is {bias[at] + truth[at]:g}, with a "
+        f"standard error of {spread[at]:g}, where {truth[at]:g} is expected.",
     )
 
 
@@ -223,39 +221,33 @@ def standard_errors_cover_the_noise(subject: Subject) -> None:
     if first is None or stderr is None:
         passes_over(f"The estimate is {base.estimate.status}.")
     draws = max(64, math.ceil(300 / max(1, first.size)))
-    values = []
-    for seed in range(2, draws + 2):
-        estimate = watch(plain, ask, seed, base.but_the_last_release()).estimate
-        if estimate.value is not None and estimate.value.shape == first.shape:
-            values.append(estimate.value)
-    if len(values) < draws // 2:
+    runs = (watch(plain, ask, k, base.but_the_last_release()).estimate for k in range(2, draws + 2))
+    usable = [run for run in runs if run.value is not None and run.value.shape == first.shape]
+    if len(usable) < draws // 2:
         passes_over("Which keys come out is noise as well.")
-    x = np.array(values, np.float64).reshape(len(values), -1)
-    stated = stderr.ravel()
-    _check_spread(x[:, stated > 0], stated[stated > 0], base.acts[-1].method)
+    # a square's variance is 5 in place of 2
+    wider = math.sqrt(2.5) if "laplace" in base.acts[-1].method else 1.0
+    check_spread(stacked(usable)[0], stderr.ravel(), wider=wider)
 
 
-def _check_spread(x: Floats, stated: Floats, method: str) -> None:
-    if not x.size:
-        return
-    ratio, _, limit = spread_ratio(x, stated)
-    if "laplace" in method:  # a square's variance is 5 in place of 2
-        limit = 1 + math.sqrt(2.5) * (limit - 1)
-    demand(ratio <= limit, f"The estimate's variance is {ratio:.2f} of what stderr says.")
+def check_spread(x: Floats, stated: Floats, *, least: float = 0.0, wider: float = 1.0) -> None:
+    """Hold the spread of runs, (runs, entries), against what is stated, by a chi-square's limits.
 
-
-def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float, float]:
-    """Return the variance of runs, (runs, entries), over what is stated, and a chi-square's limits.
-
-    Of as many degrees as there are entries that move by themselves.
+    Of as many degrees as there are entries that move by themselves. ``least``: how small the spread
+    may be beside the stated one; ``wider``: by how much the upper limit is further off.
     """
     from scipy.stats import chi2
 
-    moved, others = (x - x.mean(axis=0)) / stated, len(x) - 1
-    ratio = float(np.square(moved).sum()) / others / x.shape[1]
+    moving = (stated > 0) & np.isfinite(stated)
+    if not moving.any():
+        return
+    moved, others = ((x - x.mean(axis=0)) / np.where(moving, stated, 1.0))[:, moving], len(x) - 1
+    ratio = float(np.square(moved).sum()) / others / moved.shape[1]
     degrees = others * moving_entries(moved)
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], degrees) / degrees
-    return ratio, float(low), float(high)
+    told = f"The estimates spread {math.sqrt(ratio):.2f} times what stderr says"
+    demand(ratio <= 1 + wider * (high - 1), f"{told}.")
+    demand(ratio >= min(low, least**2), f"{told}, {least:g} times at least are expected.")
 
 
 def moving_entries(moved: Floats) -> float:

@@ -10,15 +10,13 @@ from itertools import pairwise
 import numpy as np
 
 from clients.answers import streams
-from fedhist.base.arrays import Words
-from fedhist.base.hashing import mix64
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import CHUNK, Query, Summary
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, Wrapped
-from fedhist.users.streams import SeededStreams
+from simulations.audit.drawing import Note, NotedStreams
 from simulations.contract.law import (
     ANY_NODES,
     EVERYBODY,
@@ -97,71 +95,22 @@ def larger_record(users: Users, row: int) -> Users:
     return Users.from_samples(users.ids, indptr, np.concatenate(parts), unusable=True)
 
 
-class NotedStreams(SeededStreams):
-    """Streams that note who has drawn from which substream, and refuse a second time.
-
-    ``columns`` notes how many words were drawn where; those of ``changed`` are others than usual.
-    """
-
-    path = ""
-    changed: tuple[str, int] | None = None
-    drawn: dict[str, set[int]]
-    columns: dict[str, int]
-
-    @classmethod
-    def noted(
-        cls, users: Users, context: str, changed: tuple[str, int] | None = None
-    ) -> NotedStreams:
-        """Begin to note for a batch of users."""
-        streams = cls(users.ids, SEED, context)
-        streams.drawn, streams.columns, streams.changed = {}, {}, changed
-        return streams
-
-    def _like(self, other: SeededStreams, path: str) -> NotedStreams:
-        made = NotedStreams.__new__(NotedStreams)
-        made._ids, made._root, made.n_users = other._ids, other._root, other.n_users
-        made.path, made.drawn = path, self.drawn
-        made.columns, made.changed = self.columns, self.changed
-        return made
-
-    def substream(self, purpose: str) -> SeededStreams:
-        return self._like(super().substream(purpose), f"{self.path}/{purpose}")
-
-    def rows(self, start: int, stop: int) -> SeededStreams:
-        return self._like(super().rows(start, stop), self.path)
-
-    def _note(self) -> None:
-        before = self.drawn.setdefault(self.path, set())
-        now = set(self._ids.tolist())
-        demand(
-            not before & now,
-            f"The substream {self.path or 'itself'!r} is drawn from twice: its words are the same.",
-        )
-        before |= now
-
-    @property
-    def keys(self) -> Words:
-        self._note()
-        return super().keys
-
-    def words(self, n_draws: int) -> Words:
-        self._note()
-        words = super().words(n_draws)
-        self.columns[self.path] = n_draws
-        if self.changed is not None and self.changed[0] == self.path:
-            words[:, self.changed[1]] = mix64(words[:, self.changed[1]])
-        return words
-
-
 @law(EVERYBODY)
 def every_purpose_has_its_own_words(subject: Subject) -> None:
     """No user's substream is drawn from twice in one answer: two draws would be one."""
     users = subject.users
     for query, number in subject.queries:
         asked, digest = query.inner, query_digest(query, number)
-        chosen = users.select(asked.cohort)
-        asked.answer(chosen, NotedStreams.noted(chosen, digest))
-        asked.answer_folded(chosen, partial(NotedStreams.noted, context=digest))
+        chosen, notes, folded = users.select(asked.cohort), list[Note](), list[Note]()
+        asked.answer(chosen, _noted(chosen, digest, notes))
+        asked.answer_folded(chosen, partial(_noted, digest=digest, notes=folded))
+        for drawn in (notes, folded):
+            drawers: dict[str, set[int]] = {}
+            for path, ids, _ in drawn:
+                before, now = drawers.setdefault(path, set()), set(ids.tolist())
+                told = f"The substream {path or 'itself'!r} is drawn from twice"
+                demand(not before & now, f"{told}: its words are the same.")
+                before |= now
 
 
 @law(EVERYBODY)
@@ -186,16 +135,21 @@ def every_word_that_is_drawn_is_used(subject: Subject) -> None:
         demand(is_used, f"Word {column} of {path!r} changes no report of {query_name!r}.")
 
 
+def _noted(
+    users: Users, digest: str, notes: list[Note], changed: tuple[str, int] | None = None
+) -> NotedStreams:
+    return NotedStreams(users.ids, SEED, digest, notes, changed)
+
+
 def _drawn(query: Query, users: Users, digest: str) -> list[tuple[str, int]]:
-    streams = NotedStreams.noted(users, digest)
-    query.answer(users, streams)
-    return [(path, i) for path, n in streams.columns.items() for i in range(min(n, 2))]
+    notes: list[Note] = []
+    query.answer(users, _noted(users, digest, notes))
+    columns = {path: words.shape[1] for path, _, words in notes if words.ndim > 1}
+    return [(path, i) for path, n in columns.items() for i in range(min(n, 2))]
 
 
 def _differs(query: Query, users: Users, digest: str, changed: tuple[str, int]) -> bool:
-    one, other = (
-        query.answer(users, NotedStreams.noted(users, digest, words)) for words in (None, changed)
-    )
+    one, other = (query.answer(users, _noted(users, digest, [], w)) for w in (None, changed))
     pairs = [*zip(one.arrays.values(), other.arrays.values(), strict=True)]
     pairs += zip(one.ragged.values(), other.ragged.values(), strict=True)
     return not all(np.array_equal(a, b) for a, b in pairs)

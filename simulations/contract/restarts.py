@@ -6,13 +6,13 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fedhist.base.chained_log import Line
 from fedhist.base.errors import FedhistError
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.noise_law import NoiseSource
 from server.session.journal import LOG, Journal
 from server.session.session import Session
 from simulations.contract.law import (
@@ -38,7 +38,7 @@ class CountedNoise:
     def __init__(self) -> None:
         self.drawn: list[int] = []
 
-    def __call__(self, index: int) -> NoiseSource:
+    def __call__(self, index: int) -> Any:
         return WatchedNoise(index, SEED, lambda draw: self.drawn.append(draw.index))
 
 

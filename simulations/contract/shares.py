@@ -20,7 +20,7 @@ from fedhist.privacy.shares import Aggregation
 from server.intake import Intake
 from server.session.journal import Journal
 from server.session.session import Session
-from simulations.contract.budgets import MOMENTS, ROUNDING, gaussian_delta
+from simulations.contract.budgets import FALSE_ALARM, ROUNDING, away, gaussian_delta
 from simulations.contract.law import (
     NODES_ADD_NOISE,
     demand,
@@ -137,12 +137,10 @@ def _check_shares(subject: Subject, query: Aggregated, number: int, honest: int)
         len({a.tobytes() for a in each}) == honest or query.shares.size < 1,
         "Two nodes draw the same share.",
     )
-    mean, second = MOMENTS[f"discrete_{query.share.kind}"](query.shares.size)
-    draws = np.abs(np.sum(each, axis=0)).astype(np.float64)
-    away = (draws.mean() - mean) / math.sqrt((second - mean**2) / DRAWS)
+    off = away(np.sum(each, axis=0), f"discrete_{query.share.kind}", query.shares.size)
     demand(
-        away >= -norm.isf(1e-9),
-        f"The shares of {honest} nodes are {-away:.1f} standard errors smaller than their noise.",
+        off >= -norm.isf(FALSE_ALARM),
+        f"The shares of {honest} nodes are {-off:.1f} standard errors smaller than their noise.",
     )
 
 

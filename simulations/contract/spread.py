@@ -9,21 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from server.predictor import Repeated
-from simulations.audit.asked import kinds_of
-from simulations.audit.exact import audit_exact
+from simulations.audit.checks import audit_queries
 from simulations.audit.finding import Settings
-from simulations.audit.statistical import audit_query
 from simulations.contract.estimates import (
     FALSE_ALARM,
     POSTPROCESSED,
     check_mean,
+    check_spread,
     moving_entries,
-    spread_ratio,
+    stacked,
 )
 from simulations.contract.law import ANY_NODES, Whom, demand, law, passes_over
 from simulations.contract.subject import Subject
@@ -55,19 +53,13 @@ def answers_tell_records_apart_by_no_more_than_is_charged(subject: Subject) -> N
     alarm: 1e-7 for each kind.
     """
     settings = Settings(effort=EFFORT, alpha=FALSE_ALARM, seed=1)
-    single = subject.protocol.guarantee.unit == "item"
-    for query in kinds_of([q for q, _ in subject.queries]):
-        if query.trust is not Trust.LOCAL or not math.isfinite(query.release.epsilon):
-            continue
-        exact = audit_exact(query, query.wire_name)
-        findings = [] if exact is None else [exact]
-        findings.append(audit_query(query, subject.users, query.wire_name, settings, single=single))
-        for finding in findings:
-            demand(
-                not finding.violated,
-                f"{query.wire_name} is charged epsilon = {finding.epsilon:g}, and {finding.kind} "
-                f"{finding.certified:.3g} is certified: {finding.witness}",
-            )
+    queries = [q for q, _ in subject.queries]
+    for finding in audit_queries(subject.protocol, queries, subject.users, settings):
+        demand(
+            not finding.violated,
+            f"{finding.subject} is charged epsilon = {finding.epsilon:g}, and {finding.kind} "
+            f"{finding.certified:.3g} is certified: {finding.witness}",
+        )
 
 
 @law(LOCAL)
@@ -85,28 +77,16 @@ def stated_standard_errors_are_those_of_runs(subject: Subject) -> None:
         passes_over(protocol.biased or "Its estimate states no standard errors.")
     plain = subject.replaced(**{name: False for name in POSTPROCESSED if name in subject.fields})
     truth = np.asarray(plain.truth(subject.users), np.float64).ravel()
-    population, values, errors = Repeated(subject.users), [], []
-    for run in range(max(RUNS, math.ceil(NUMBERS / len(truth)))):
-        estimate: Estimate = population.run(plain, run)
-        value = np.asarray(estimate.value, np.float64).ravel()
-        if value.shape != truth.shape or estimate.stderr is None:
-            passes_over("What comes out is noise as well.")
-        values.append(value)
-        errors.append(np.asarray(estimate.stderr, np.float64).ravel())
-    x, stated = np.array(values), np.array(errors)
-    moving = ((stated > 0) & np.isfinite(stated)).all(axis=0)
+    population, numbers = Repeated(subject.users), math.ceil(NUMBERS / len(truth))
+    runs = [population.run(plain, run) for run in range(max(RUNS, numbers))]
+    sizes = {None if r.value is None or r.stderr is None else r.value.size for r in runs}
+    if sizes != {len(truth)}:
+        passes_over("What comes out is noise as well.")
+    x, errors = stacked(runs)
     least = 1 / WIDEST if protocol.overstates else LEAST
-    _check_stated(x[:, moving], np.sqrt(np.mean(stated[:, moving] ** 2, axis=0)), least)
+    stated = np.where((errors > 0).all(axis=0), np.sqrt(np.mean(errors**2, axis=0)), 0.0)
+    check_spread(x, stated, least=least)
     check_mean(x[:RUNS], np.zeros(len(truth)), truth, plain.resolution(subject.users))
-
-
-def _check_stated(x: Floats, stated: Floats, least: float) -> None:
-    if not x.size:
-        return
-    ratio, low, high = spread_ratio(x, stated)
-    told = f"The estimates spread {math.sqrt(ratio):.2f} times what stderr says"
-    demand(ratio <= high, f"{told}.")
-    demand(ratio >= min(low, least**2), f"{told}, {least:g} times at least are expected.")
 
 
 @law(LOCAL)
@@ -142,23 +122,15 @@ def _flat(summary: Summary) -> Floats:
 
 
 def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:
-    from scipy.stats import f, t
+    from scipy.stats import f
 
     demand(drawn.shape == folded.shape, f"{what} draws {drawn.shape[1]} of {folded.shape[1]} sums.")
     if not drawn.size:
         return
-    runs, entries = drawn.shape
     variance = (drawn.var(axis=0, ddof=1) + folded.var(axis=0, ddof=1)) / 2
-    off = drawn.mean(axis=0) - folded.mean(axis=0)
-    rounding = 1e-9 * np.maximum(1.0, np.abs(folded).max(axis=0))
-    limit = t.isf(FALSE_ALARM / 2 / entries, runs - 1)
-    over = np.abs(off) - limit * np.sqrt(2 * variance / runs) - rounding
-    at = int(np.argmax(over))
-    demand(
-        over[at] <= 0,
-        f"{what}: the mean of sum {at} is {drawn[:, at].mean():g} where reports add up to "
-        f"{folded[:, at].mean():g}.",
-    )
+    rounding = 1e-9 * max(1.0, float(np.abs(folded).max()))
+    nothing = np.zeros(drawn.shape[1])
+    check_mean(drawn - folded, nothing, nothing, rounding, f"{what}: drawn less reported sums")
     random = variance > rounding**2
     if not random.any():
         return
@@ -166,7 +138,7 @@ def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:
     both /= np.sqrt(variance[random])
     spreads = [float(np.square(x).sum()) for x in np.split(both, 2)]
     ratio = spreads[0] / max(spreads[1], 1e-300)
-    degrees = (runs - 1) * moving_entries(both)
+    degrees = (len(drawn) - 1) * moving_entries(both)
     widest = f.isf(FALSE_ALARM / 2, degrees, degrees)
     demand(
         1 / widest <= ratio <= widest,

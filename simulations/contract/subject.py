@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,16 +51,12 @@ class Subject:
 
     def __init__(self, protocol: Protocol, users: Users) -> None:
         self.protocol, self.users = protocol, users
+        self.made: Any = protocol  # for what types do not say of all protocols
 
     @property
     def fields(self) -> set[str]:
         """Names of the fields that the protocol is made with."""
         return {f.name for f in dataclasses.fields(self.made) if f.init}
-
-    @property
-    def made(self) -> Any:
-        """The protocol, for what types do not say of all protocols."""
-        return self.protocol
 
     @property
     def nodes(self) -> int:
@@ -86,16 +81,15 @@ class Subject:
         """Run the protocol, or one like it, and keep what was asked and answered."""
         own = self.protocol if protocol is None else protocol
         parts = (self.users if users is None else users).split(nodes or parties(own) or 1)
-        session, population = Session(own, noise(seed)), InlinePopulation(parts, seed, fold=fold)
+        population = InlinePopulation(parts, seed, fold=fold)
         asked: Asked = []
-        while session.query is not None:
-            query, number = session.query, session.round_index
+
+        def ask(query: Query, number: int) -> Summary:
             summary = population.ask(query, number)
             asked.append((query, number, Summary.merge([summary])))  # the session wipes its own
-            session.advance(summary)
-        if session.estimate is None:
-            raise AssertionError("the script returns no estimate")
-        return session.estimate, asked
+            return summary
+
+        return Session(own, noise(seed)).run(ask), asked
 
     @cached_property
     def _walked(self) -> tuple[Estimate, Asked]:
@@ -238,23 +232,17 @@ def under_adjacencies(protocol: Protocol) -> list[Protocol]:
     return variants
 
 
-_subjects: OrderedDict[tuple[int, int], Subject] = OrderedDict()
-_users: OrderedDict[type, Users] = OrderedDict()
-MOST_SUBJECTS = 4
+@lru_cache(maxsize=4)
+def _example_users(cls: type[Protocol]) -> Users:
+    return cls.example_users()
+
+
+_latest: list[Subject] = []
 
 
 def subject_of(protocol: Protocol, users: Users | None = None) -> Subject:
-    """Return the subject of a protocol and users; that of the last few is the same again."""
-    cls = type(protocol)
-    if users is None:
-        if cls not in _users:
-            _users[cls] = cls.example_users()
-            while len(_users) > MOST_SUBJECTS:
-                _users.popitem(last=False)
-        users = _users[cls]
-    key = id(protocol), id(users)
-    if key not in _subjects:
-        _subjects[key] = Subject(protocol, users)  # which keeps both, so that no id is used again
-        while len(_subjects) > MOST_SUBJECTS:
-            _subjects.popitem(last=False)
-    return _subjects[key]
+    """Return the subject of a protocol and users; that of the last call is the same again."""
+    users = _example_users(type(protocol)) if users is None else users
+    if not _latest or _latest[0].protocol is not protocol or _latest[0].users is not users:
+        _latest[:] = [Subject(protocol, users)]
+    return _latest[0]

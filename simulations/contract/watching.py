@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from fedhist.base.chained_log import Line
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.ledger import Entry, Ledger
-from fedhist.privacy.noise_law import NoiseSource, Shape
 from server.noise import SimulatedNoise
 from server.session.curator import Curator
 from server.session.journal import Journal
@@ -63,40 +62,23 @@ class Act:
         return f"{self.told.get('label') or self.method!r}"
 
 
-class WatchedNoise(NoiseSource):
+class WatchedNoise:
     """A noise source that notes its draws."""
 
-    grade: ClassVar[str] = "simulated"
+    grade = "simulated"
 
     def __init__(self, index: int, seed: int, note: Callable[[Draw], None]) -> None:
         self._index, self._source, self._note = index, SimulatedNoise(seed, index), note
 
-    def _draw(self, kind: str, *arguments: Any) -> Any:
-        values = getattr(self._source, kind)(*arguments)
-        self._note(Draw(kind, arguments[-1], values, self._index))
-        return values
+    def __getattr__(self, kind: str) -> Callable[..., Any]:
+        """Return a method of the source that notes the last argument, and what is drawn."""
 
-    def laplace(self, shape: Shape, scale: float) -> Any:
-        return self._draw("laplace", shape, scale)
+        def draw(*arguments: Any) -> Any:
+            values = getattr(self._source, kind)(*arguments)
+            self._note(Draw(kind, arguments[-1] if arguments else None, values, self._index))
+            return values
 
-    def gaussian(self, shape: Shape, std: float) -> Any:
-        return self._draw("gaussian", shape, std)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Any:
-        return self._draw("discrete_laplace", shape, scale)
-
-    def discrete_gaussian(self, shape: Shape, std: float) -> Any:
-        return self._draw("discrete_gaussian", shape, std)
-
-    def exponential(self, logits: Any) -> int:
-        return int(self._draw("exponential", logits))
-
-    def exponential_rows(self, logits: Any) -> Any:
-        return self._draw("exponential_rows", logits)
-
-    def generator(self) -> np.random.Generator:
-        self._note(Draw("generator", None, None, self._index))
-        return self._source.generator()
+        return draw
 
 
 class WatchedCurator(Curator):
@@ -107,7 +89,7 @@ class WatchedCurator(Curator):
         self._seed = seed
         self.acts: list[Act] = []
 
-    def _source(self, index: int) -> NoiseSource:
+    def _source(self, index: int) -> Any:
         return WatchedNoise(index, self._seed, self._note)
 
     def _note(self, draw: Draw) -> None:
