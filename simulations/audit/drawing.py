@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Array, Words
 from fedhist.base.hashing import mix64
+from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
@@ -25,6 +26,11 @@ Client = Callable[[Users, Streams], Answer]
 
 BATCH = 1 << 14
 MOST_BYTES = 1 << 26
+
+
+def all_of(report: Report) -> dict[str, Array]:
+    """Return all that users send, by name."""
+    return {**report.arrays, **report.ragged}
 
 
 def copies_of(user: Users, ids: Words) -> Users:

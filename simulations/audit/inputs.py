@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -192,14 +193,12 @@ def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) ->
         first_rows = tuple(rows[p[u] : p[u + 1]] for u in range(min(len(users), 64)))
         size = max(int(np.median(sizes)), 1)
         return SampleSpace(rows.shape[1], low, high, size, first_rows, single)
-    domains = [d for q in queries if isinstance(d := getattr(q, "domain", None), Keys)]
-    names = list(domains[0] if domains else users.vocabulary)
-    place = {name: j for j, name in enumerate(names)}
-    table = users.counts
-    seen_items = []
-    for u in range(min(len(users), 64)):
-        rows_of_u = slice(int(table.indptr[u]), int(table.indptr[u + 1]))
-        pairs = zip(table.item[rows_of_u].tolist(), table.count[rows_of_u].tolist(), strict=True)
-        named = ((table.vocabulary[j], c) for j, c in pairs)
-        seen_items.append({place[name]: c for name, c in named if name in place})
-    return ItemSpace(Keys.of([*names, OUTSIDE]), tuple(seen_items))
+    names = dict.fromkeys(users.vocabulary)  # the users' items keep their numbers
+    for query in queries:
+        domain = getattr(query, "domain", None)
+        names |= dict.fromkeys(domain if isinstance(domain, Keys) else ())
+    c = users.counts
+    held = zip(c.item.tolist(), c.count.tolist(), strict=True)
+    sizes = np.diff(c.indptr)[:64].tolist()
+    real = tuple(dict(islice(held, size)) for size in sizes)
+    return ItemSpace(Keys.of([*names, OUTSIDE]), real)

@@ -17,7 +17,6 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users, join
-from fedhist.users.keys import Keys
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import ItemSpace, Record, Space, space_of
 
@@ -101,22 +100,11 @@ def are_neighbours(first: Users, second: Users, adjacency: Adjacency) -> bool:
 
 
 def shared_space(users: Users, queries: Sequence[Query]) -> tuple[Users, Space]:
-    """Describe records of one user; items get one vocabulary for all the populations."""
-    if users.items is None:
-        return users, space_of(queries, users)
-    names = dict.fromkeys(users.vocabulary)
-    for query in queries:
-        domain = getattr(query, "domain", None)
-        names |= dict.fromkeys(domain if isinstance(domain, Keys) else ())
-    # the users' items keep their numbers
-    space = space_of((), _renumbered(users, Keys.of(names)))
-    if not isinstance(space, ItemSpace):
-        raise TypeError(f"records of items are expected, got {type(space).__name__}")
-    return _renumbered(users, space.vocabulary), space
-
-
-def _renumbered(users: Users, longer: Keys) -> Users:
-    return Users(users.ids, items=replace(users.counts, vocabulary=longer))
+    """Describe records of one user, and give items one vocabulary for all the populations."""
+    space = space_of(queries, users)
+    if isinstance(space, ItemSpace):
+        users = Users(users.ids, items=replace(users.counts, vocabulary=space.vocabulary))
+    return users, space
 
 
 _ById = dict[int, tuple[tuple[object, int], ...]]

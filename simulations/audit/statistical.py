@@ -45,11 +45,16 @@ SEARCH_Z = 3.0
 def audit_query(
     query: Query, users: Users, subject: str, settings: Settings, *, single: bool = False
 ) -> Finding:
-    """Audit one local query by what its answer is said to cost.
+    """Audit one local query: find two records and an event that tell them apart, and certify it.
 
     ``users``: an example population: shows what records look like; ``single``: the claim is about
-    one item of a user, whose number of items is public.
+    one item of a user, whose number of items is public. Raises ValueError if the claim is infinite:
+    then there is nothing to refute.
     """
+    case = Case(subject, (query.release.epsilon, query.release.delta), settings)
+    if not math.isfinite(query.release.epsilon):
+        why = "promises nothing that could be audited"
+        raise ValueError(f"{subject}: epsilon = {query.release.epsilon} {why}")
 
     def client(batch: Users, rng: Streams) -> Answer:
         return (query.answer(batch, rng),)
@@ -59,31 +64,9 @@ def audit_query(
     if not len(asked):
         ids = np.arange(1 << 16, dtype=np.uint64)
         asked = ids if query.cohort is None else ids[query.cohort.contains(ids)]
-    case = Case(subject, (query.release.epsilon, query.release.delta), settings)
-    return audit_client(client, space, asked[:IDS].tolist(), case)
-
-
-def audit_client(
-    client: Client,
-    space: Space,
-    ids: Sequence[int],
-    case: Case,
-    draws: int = DRAWS,
-) -> Finding:
-    """Find two records and an event that tell them apart, and certify what they prove.
-
-    ``space``: the records a user may hold; ``ids``: public ids to try; all of the client's cohort;
-    ``case``: its claimed epsilon is finite; ``draws``: answers of each record in each half, times
-    ``settings.effort``. Raises ValueError if the claim is infinite: then there is nothing to
-    refute.
-    """
-    epsilon = case.claim[0]
-    if not math.isfinite(epsilon):
-        why = "promises nothing that could be audited"
-        raise ValueError(f"{case.subject}: epsilon = {epsilon} {why}")
-    n = max(int(draws * case.settings.effort), 256)
+    n = max(int(DRAWS * settings.effort), 256)
     try:
-        return certify(find_pair(client, space, ids, case, training(n)), case, n)
+        return certify(find_pair(client, space, asked[:IDS].tolist(), case, training(n)), case, n)
     except Leak as leak:
         return case.found(math.inf, 1.0, Witness(leak.inputs, leak.event), kind="structural")
 
@@ -150,9 +133,10 @@ def find_pair(
     case: Case,
     training: int,
 ) -> Pair:
-    """Build the two records that were given, or search for two; see :func:`audit_client`.
+    """Build the two records that were given, or search for two.
 
-    Pairs are screened on few answers, and the best are looked at more closely.
+    ``ids``: public ids to try, all of the client's cohort. Pairs are screened on few answers, and
+    the best are looked at more closely.
     """
     settings, delta = case.settings, case.claim[1]
 

@@ -26,7 +26,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.audit.asked import asked_of, kinds_of
-from simulations.audit.drawing import Note, NotedStreams, copies_of
+from simulations.audit.drawing import Note, NotedStreams, all_of, copies_of
 from simulations.audit.finding import Case, Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 
@@ -138,7 +138,7 @@ def _message_bytes(report: Report) -> int:
 
 
 def _same(a: Report, b: Report) -> bool:
-    one, other = ({**r.arrays, **r.ragged} for r in (a, b))
+    one, other = all_of(a), all_of(b)
     return one.keys() == other.keys() and all(
         x.dtype == other[n].dtype and x.tobytes() == other[n].tobytes() for n, x in one.items()
     )
@@ -157,7 +157,7 @@ def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witn
     notes: list[Note] = []
     report = query.answer(batch, NotedStreams(batch.ids, seed, digest, notes))
     drawn = np.unique(np.concatenate([np.zeros(0, np.uint64), *(w.ravel() for _, _, w in notes)]))
-    parts = {**report.arrays, **report.ragged}
+    parts = all_of(report)
     for name, a in parts.items():
         if a.dtype.itemsize != 8 or not a.size or len(parts) == 1:
             continue

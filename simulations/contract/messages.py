@@ -24,6 +24,7 @@ from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
+from simulations.audit.drawing import all_of
 from simulations.contract.law import (
     ANY_NODES,
     demand,
@@ -70,8 +71,7 @@ def a_query_survives_the_wire(subject: Subject) -> None:
         sample = subject.users.select(query.cohort)
         here = subject.answer(query, sample, number)
         there = subject.answer(question.query, sample, number)
-        demand_same_arrays(dict(here.arrays), dict(there.arrays), "The answer")
-        demand_same_arrays(dict(here.ragged), dict(there.ragged), "The answer")
+        demand_same_arrays(all_of(here), all_of(there), "The answer")
 
 
 @law(ANY_NODES)
@@ -86,10 +86,9 @@ def an_answer_survives_the_wire(subject: Subject) -> None:
         report = subject.answer(query, subject.users.select(query.cohort), number)
         body: Any = decode_answer(travel(encode_answer(report, 4, digest))).body
         demand(isinstance(body, Report), f"A report arrives as {type(body)}.")
-        demand_same_arrays(dict(body.arrays), dict(report.arrays), "The report")
-        demand_same_arrays(dict(body.ragged), dict(report.ragged), "The report")
+        demand_same_arrays(all_of(body), all_of(report), "The report")
         demand_same_summary(query.fold(body), query.fold(report), "The report's fold")
-        for name, a in {**report.arrays, **report.ragged}.items():
+        for name, a in all_of(report).items():
             same = np.array_equal(unpack_array(name, pack_array(a)), a)
             demand(same, f"{name!r} is packed into something else.")
 

@@ -16,7 +16,7 @@ from fedhist.model.query import CHUNK, Query, Summary
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, Wrapped
-from simulations.audit.drawing import Note, NotedStreams
+from simulations.audit.drawing import Note, NotedStreams, all_of
 from simulations.contract.law import (
     ANY_NODES,
     EVERYBODY,
@@ -149,10 +149,10 @@ def _drawn(query: Query, users: Users, digest: str) -> list[tuple[str, int]]:
 
 
 def _differs(query: Query, users: Users, digest: str, changed: tuple[str, int]) -> bool:
-    one, other = (query.answer(users, _noted(users, digest, [], w)) for w in (None, changed))
-    pairs = [*zip(one.arrays.values(), other.arrays.values(), strict=True)]
-    pairs += zip(one.ragged.values(), other.ragged.values(), strict=True)
-    return not all(np.array_equal(a, b) for a, b in pairs)
+    one, other = (
+        all_of(query.answer(users, _noted(users, digest, [], w))) for w in (None, changed)
+    )
+    return not all(np.array_equal(a, other[k]) for k, a in one.items())
 
 
 # -- sums and packing -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fedhist.base.chained_log import Line
 from fedhist.base.errors import FedhistError
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from server.session.journal import LOG, Journal
 from server.session.session import Session
@@ -67,17 +68,16 @@ def journalled_run(
     subject: Subject, journal: Journal, folder: Path
 ) -> tuple[Estimate, list[tuple[int, str]]]:
     """Run with a journal in a folder, and return what was asked as well."""
-    session = Session(subject.protocol, noise(), journal)
     population = InlinePopulation([subject.users], SEED)
-    asked = []
-    while session.query is not None:
-        asked.append((session.round_index, query_digest(session.query, session.round_index)))
-        session.advance(population.ask(session.query, session.round_index))
+    asked: list[tuple[int, str]] = []
+
+    def ask(query: Query, number: int) -> Summary:
         left = list(folder.glob("exact-*"))
-        demand(not left, f"Exact sums are left on disk after round {session.round_index}.")
-    if session.estimate is None:
-        raise AssertionError("The script returns no estimate.")
-    return session.estimate, asked
+        demand(not left, f"Exact sums are left on disk before round {number}.")
+        asked.append((number, query_digest(query, number)))
+        return population.ask(query, number)
+
+    return Session(subject.protocol, noise(), journal).run(ask), asked
 
 
 def released(folder: Path) -> set[int]:

@@ -138,20 +138,9 @@ def _watch(name: str) -> Any:
     return call
 
 
-RELEASES = (
-    "laplace",
-    "gaussian",
-    "sample",
-    "gaussian_zcdp",
-    "discrete_laplace",
-    "discrete_gaussian",
-    "exponential",
-    "exponential_rows",
-    "threshold",
-    "keys",
-)
-for _name in RELEASES:
-    setattr(WatchedCurator, _name, _watch(_name))
+for _name in vars(Curator).keys() - vars(WatchedCurator).keys() - {"holds", "grade"}:
+    if not _name.startswith("_"):
+        setattr(WatchedCurator, _name, _watch(_name))
 
 
 @dataclass(frozen=True)
