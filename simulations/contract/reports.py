@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from clients.answers import streams
+from fedhist.base.arrays import Array
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import CHUNK, Query, Summary
@@ -101,16 +102,35 @@ def every_purpose_has_its_own_words(subject: Subject) -> None:
     users = subject.users
     for query, number in subject.queries:
         asked, digest = query.inner, query_digest(query, number)
-        chosen, notes, folded = users.select(asked.cohort), list[Note](), list[Note]()
-        asked.answer(chosen, _noted(chosen, digest, notes))
-        asked.answer_folded(chosen, partial(_noted, digest=digest, notes=folded))
-        for drawn in (notes, folded):
-            drawers: dict[str, set[int]] = {}
-            for path, ids, _ in drawn:
-                before, now = drawers.setdefault(path, set()), set(ids.tolist())
-                told = f"The substream {path or 'itself'!r} is drawn from twice"
-                demand(not before & now, f"{told}: its words are the same.")
-                before |= now
+        chosen, notes = users.select(asked.cohort), list[Note]()
+        _noted_answer(asked, chosen, digest)
+        asked.answer_folded(chosen, partial(_noted, digest=digest, notes=notes))
+        _demand_own_words(notes)
+
+
+def _noted(
+    users: Users, digest: str, notes: list[Note], changed: tuple[str, int] | None = None
+) -> NotedStreams:
+    return NotedStreams(users.ids, SEED, digest, notes, changed)
+
+
+def _noted_answer(
+    query: Query, users: Users, digest: str, changed: tuple[str, int] | None = None
+) -> tuple[dict[str, Array], list[Note]]:
+    """Answer, and return what is sent and what was drawn."""
+    notes: list[Note] = []
+    report = query.answer(users, _noted(users, digest, notes, changed))
+    _demand_own_words(notes)
+    return all_of(report), notes
+
+
+def _demand_own_words(notes: list[Note]) -> None:
+    drawers: dict[str, set[int]] = {}
+    for path, ids, _ in notes:
+        before, now = drawers.setdefault(path, set()), set(ids.tolist())
+        told = f"The substream {path or 'itself'!r} is drawn from twice: its words are the same."
+        demand(not before & now, told)
+        before |= now
 
 
 @law(EVERYBODY)
@@ -135,23 +155,14 @@ def every_word_that_is_drawn_is_used(subject: Subject) -> None:
         demand(is_used, f"Word {column} of {path!r} changes no report of {query_name!r}.")
 
 
-def _noted(
-    users: Users, digest: str, notes: list[Note], changed: tuple[str, int] | None = None
-) -> NotedStreams:
-    return NotedStreams(users.ids, SEED, digest, notes, changed)
-
-
 def _drawn(query: Query, users: Users, digest: str) -> list[tuple[str, int]]:
-    notes: list[Note] = []
-    query.answer(users, _noted(users, digest, notes))
+    _, notes = _noted_answer(query, users, digest)
     columns = {path: words.shape[1] for path, _, words in notes if words.ndim > 1}
     return [(path, i) for path, n in columns.items() for i in range(min(n, 2))]
 
 
 def _differs(query: Query, users: Users, digest: str, changed: tuple[str, int]) -> bool:
-    one, other = (
-        all_of(query.answer(users, _noted(users, digest, [], w))) for w in (None, changed)
-    )
+    one, other = (_noted_answer(query, users, digest, words)[0] for words in (None, changed))
     return not all(np.array_equal(a, other[k]) for k, a in one.items())
 
 
