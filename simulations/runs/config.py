@@ -326,10 +326,12 @@ def population_spec(config: Config) -> PopulationSpec:
     given = {k: v for k, v in config.population.items() if k != "kind"}
     missing = missing_keys(config)
     if missing and given.keys() <= {f.name for f in fields(KINDS[kind])}:
-        raise ValueError(
-            f"population {kind!r} needs {', '.join(missing)}: give --set population.{missing[0]}="
-            "..., or --data FILE with the names of its columns (--user, --item, --value)"
-        )
+        remedy = f"--set population.{missing[0]}=..."
+        if missing[0] in ("user", "item", "value"):
+            remedy = f"--{missing[0]} COLUMN beside --data"
+        if "path" in missing:
+            remedy = "--set population.path=FILE, or --data FILE with the names of its columns"
+        raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {remedy}")
     try:
         return population(kind, **given)
     except TypeError as e:

@@ -28,7 +28,7 @@ real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of
 def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
     config = load_config(name)
     if missing_keys(config):
-        with pytest.raises(ValueError, match=r"needs path: give --set population\.path="):
+        with pytest.raises(ValueError, match=r"needs path: give --set population\.path=FILE"):
             population_spec(config)
         config = load_config(name, [f"population.path={tmp_path / 'absent.tsv'}"])
         assert population_spec(config).kind == config.population["kind"]
