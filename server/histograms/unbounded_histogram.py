@@ -1,6 +1,6 @@
 """Histogram over unknown keys (central) [1]_.
 
-By default a first release says which items appear (:mod:`server.session.weighted_keys`), and a
+By default a first release says which items appear (:mod:`server.session.unknown_keys`), and a
 second one counts those with a clip of its own; that is the project's own. The paper's way is one
 release of samples of the users' tokens, whose noise is in proportion to the clip C, and so is the
 count that a key needs to appear.
@@ -41,8 +41,7 @@ from server.histograms.adaptive_histogram import AdaptiveHistogram
 from server.histograms.bound_choice import BoundTask, choose_bound
 from server.modes import Mode, TwoModes
 from server.session.curator import Curator
-from server.session.unknown_keys import key_threshold, laplace_key_threshold
-from server.session.weighted_keys import WeightedKeys
+from server.session.unknown_keys import WeightedKeys, key_threshold, laplace_key_threshold
 from server.targets.domains import UnboundedCounts, totals
 from server.trust import Central
 

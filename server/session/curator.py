@@ -44,13 +44,13 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.session.journal import Journal
 from server.session.unknown_keys import (
+    WeightedKeys,
     key_threshold,
     laplace_key_threshold,
     pack_keyed,
     printed_key_threshold,
     unpack_keyed,
 )
-from server.session.weighted_keys import WeightedKeys
 
 __all__ = ["Curator", "Noise", "NoiseSource", "Shape"]
 

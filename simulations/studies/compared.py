@@ -195,8 +195,9 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
 def _repeated(study: Study) -> dict[str, Any]:
     """Return the tables that repeat a study from any folder."""
     tables = absolute(study.tables)
-    plugins = [str(Path(p).absolute()) for p in study.run.plugins]
-    return {**tables, "run": {**tables.get("run", {}), "plugins": plugins}} if plugins else tables
+    if study.run.plugins:
+        tables["run"] = {**tables.get("run", {}), "plugins": list(study.run.plugins)}
+    return tables
 
 
 def _about(readies: Sequence[Ready]) -> dict[str, Any]:

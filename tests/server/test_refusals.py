@@ -53,7 +53,7 @@ from fedhist.protocols import (
     UserLevelErm,
 )
 from fedhist.secagg import Terms
-from server.session.weighted_keys import WeightedKeys
+from server.session.unknown_keys import WeightedKeys
 
 NOBODY = fh.Keys.of(())
 ABC = fh.Keys.of(["a", "b", "c"])

@@ -11,8 +11,7 @@ from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from server.session.unknown_keys import unpack_keyed
-from server.session.weighted_keys import WeightedKeys
+from server.session.unknown_keys import WeightedKeys, unpack_keyed
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 50, 400])
