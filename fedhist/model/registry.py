@@ -180,6 +180,9 @@ def load_plugin(path: str | Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as e:
+        del sys.modules[name]
+        raise ValueError(f"{e.filename}, line {e.lineno}: {e.msg}") from e
     except BaseException:
         del sys.modules[name]
         raise

@@ -20,6 +20,7 @@ from simulations.audit.finding import Finding, Settings
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
 from simulations.config.reading import check_keys
+from simulations.runs.config import check_trust, with_trust
 
 
 def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
@@ -93,5 +94,8 @@ def chosen_protocols(
 
 def changed(protocol: Protocol, changes: Mapping[str, Any]) -> Protocol:
     """Return a protocol with fields changed; ValueError for one that it does not have."""
-    check_keys(changes, parameters(type(protocol)), f"parameter of {protocol.name}")
-    return replace(protocol, **changes) if changes else protocol  # type: ignore[type-var]
+    given = with_trust(type(protocol), changes, None)
+    check_keys(given, parameters(type(protocol)), f"parameter of {protocol.name}")
+    other: Protocol = replace(protocol, **given) if given else protocol  # type: ignore[type-var]
+    check_trust(other, changes.get("trust"))
+    return other

@@ -113,6 +113,13 @@ def show_class(title: str, documented: Sequence[type[Any]], notes: Sequence[str]
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))
 
 
+ELSEWHERE = {
+    "remote": "Users whose data only Flower's nodes have; it has no settings.",
+    "table": "A file of several columns, for the tables [[release]]: path and user name it.",
+}
+"""Kinds that a configuration names, and that make no users by themselves."""
+
+
 def populations_table() -> Table:
     """Return a line for each kind of population that a configuration can name."""
     from simulations.populations import KINDS as POPULATIONS
@@ -120,6 +127,7 @@ def populations_table() -> Table:
 
     named = (kind for kind in POPULATIONS if kind != "memory")
     rows = [(k, plain_text(inspect.getdoc(POPULATIONS[k]) or "").partition("\n")[0]) for k in named]
+    rows += list(ELSEWHERE.items())
     notes = ("fedhist list populations NAME shows the parameters.",)
     return Table.of((_names("population"), "what users hold"), rows, notes=notes)
 
@@ -128,8 +136,11 @@ def show_population(name: str) -> None:
     """Show one kind of population: its parameters and defaults, those of its bases too."""
     from simulations.populations import KINDS as POPULATIONS
 
+    if name in ELSEWHERE:
+        terminal.console.print(f"{name}\n{ELSEWHERE[name]}", markup=False)
+        return
     if name not in POPULATIONS:
-        raise ValueError(f"no population kind {name!r}{nearest(name, POPULATIONS)}")
+        raise ValueError(f"no population kind {name!r}{nearest(name, {*POPULATIONS, *ELSEWHERE})}")
     cls, *bases = POPULATIONS[name].__mro__
     show_class(name, [cls, *(b for b in bases if "Parameters\n" in (inspect.getdoc(b) or ""))])
 

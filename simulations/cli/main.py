@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 import fedhist
-from fedhist.base.errors import FedhistError, PopulationError, visible
+from fedhist.base.errors import FedhistError, PopulationError, nearest, visible
 from simulations.cli import terminal
 from simulations.cli.audit import audit
 from simulations.cli.compare import compare
@@ -318,18 +319,32 @@ def main() -> None:
         with warnings.catch_warnings():
             if not sys.warnoptions:
                 warnings.simplefilter("ignore", RuntimeWarning)
-            cli()
+            sys.exit(cli(prog_name="fedhist", standalone_mode=False))
     except MemoryError as e:
         what = f"error: too large for this machine: {str(e) or 'out of memory'}"
         for line in (what, *getattr(e, "__notes__", ())):
             terminal.errors.print(line, markup=False, soft_wrap=True)
         sys.exit(terminal.RUN_ERROR)
+    except click.exceptions.NoArgsIsHelpError as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except click.UsageError as e:
+        sys.exit(_told(ValueError(_usage(e))))
     except Exception as e:
         sys.exit(_told(e))
     except SystemExit as e:
         if e.code == terminal.INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
             terminal.errors.print("interrupted; nothing was written")
         raise
+
+
+def _usage(e: click.UsageError) -> str:
+    """Say what is wrong with a command's options, as of settings."""
+    said, path = e.format_message().removesuffix("."), e.ctx.command_path if e.ctx else "fedhist"
+    if isinstance(e, click.NoSuchOption) and e.ctx:
+        known = [name for p in e.ctx.command.params for name in p.opts if name.startswith("-")]
+        said = f"unknown option {e.option_name!r}{nearest(e.option_name, known)}"
+    return f"{said} (see {path} --help)"
 
 
 def _told(e: Exception) -> int:

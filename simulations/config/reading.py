@@ -172,7 +172,7 @@ def part_of(tables: Mapping[str, Any], study: str = "") -> tuple[dict[str, Any],
     """
     if "release" in tables:
         raise ValueError("[[release]] is for fedhist run: here there is one [protocol]")
-    check_keys(tables, (*COMMON, *STUDIES), "table")
+    check_keys(tables, (*COMMON, *STUDIES, "release"), "table")
     own = tables.get(study)
     return (
         {k: v for k, v in tables.items() if k in COMMON},

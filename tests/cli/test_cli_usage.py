@@ -48,6 +48,10 @@ WRONG = {
     "run few-users --set protocol.method=box": '"box-mean"',
     "run lastfm": "--data FILE",
     "audit mean --set refine=clip": 'method = "vote"',
+    "audit mean --set trust=aggregate": "private before they leave",
+    "compare": "STUDY",
+    "compare trust --seed 3": "'--seeds'",
+    "compare trust --seeds x": "'x'",
     "compare histogran": "'histogram'",
     "compare no.toml": "no.toml",
     "compare histogram --set compare.epsilon=-1": "compare.epsilon",
@@ -60,6 +64,7 @@ WRONG = {
     "decide shoppers --set decide.without=['item-histgram']": "'item-histogram'",
     "list protocol": "'protocols'",
     "list protocols meen": "'mean'",
+    "list populations tabel": "'table'",
     "list protocols --plugin absent.py": "absent.py",
     "show absent": "absent",
     "ledger absent.json": "absent.json",
@@ -92,7 +97,12 @@ def test_a_list_that_is_no_toml_is_refused_as_such(fedhist: Command) -> None:
 
 @pytest.mark.parametrize(
     ("text", "status"),
-    [("x = 1\n", 2), ("import sys\nsys.exit(0)\n", 1), ("raise GeneratorExit\n", 1)],
+    [
+        ("x = 1\n", 2),
+        ("def f(:\n", 2),
+        ("import sys\nsys.exit(0)\n", 1),
+        ("raise GeneratorExit\n", 1),
+    ],
 )
 def test_a_plugin_that_registers_nothing_or_ends_python(
     fedhist: Command, tmp_path: Path, text: str, status: int
