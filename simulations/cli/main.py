@@ -102,7 +102,7 @@ def run(
     from simulations.reporting.table import quiet_flower
     from simulations.runs.booked_run import repeat_job, run_job
     from simulations.runs.config import config_of, parse_tables, prepare
-    from simulations.runs.results import RUN, folder_for, print_job, summary_of
+    from simulations.runs.results import RUN, Finished, folder_for, print_job, summary_of
 
     overrides = data.overrides(plugin)
     place(workers, ray_address)
@@ -163,14 +163,17 @@ def run(
                 bar.reset(task, total=of, description=f"round {at + 1}")
             bar.update(task, completed=done, total=of)
 
+        def show(finished: Finished) -> None:
+            bar.stop()
+            print_job(terminal.console, finished)
+
         try:
-            finished = run_job(prepared, progress, force=force)
+            finished = run_job(prepared, progress, force=force, show=show)
         except KeyboardInterrupt as e:
             if not (written := getattr(e, "__notes__", [])):
                 raise
             terminal.errors.print(f"interrupted; {written[0]}", soft_wrap=True)
             raise terminal.Stopped(terminal.INTERRUPTED) from None
-    print_job(terminal.console, finished)
     terminal.console.print(f"written to {finished.folder}", soft_wrap=True)
     if json_:
         terminal.print_json(summary_of(finished))

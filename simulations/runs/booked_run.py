@@ -33,8 +33,11 @@ def run_job(
     progress: Progress | None = None,
     *,
     force: bool = False,
+    show: Callable[[Finished], None] = lambda finished: None,
 ) -> Finished:
-    """Run a prepared configuration and write its results, by force over whatever is there.
+    """Run a prepared configuration, show its results and write them, by force if anything is there.
+
+    They are shown first: no folder may be left to write to.
 
     Raises CapExceeded if the data set's ledger does not allow the run; nothing has been asked then.
     """
@@ -69,8 +72,10 @@ def run_job(
                 started = time.perf_counter()
                 finished = replace(finished, evaluation=evaluate(prepared, outcomes))
                 outcomes[0].seconds["evaluation"] = time.perf_counter() - started
-            except BaseException as e:  # budget is spent: nothing is lost that is not compared
-                vars(prepared)["known"] = None  # what has failed is not begun again
+                show(finished)
+            except BaseException as e:  # budget is spent: nothing is lost that cannot be shown
+                if finished.evaluation is None:
+                    vars(prepared)["known"] = None  # what has failed is not begun again
                 write_results(finished, force=force)
                 e.add_note(f"written to {folder}")
                 raise

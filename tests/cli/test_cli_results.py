@@ -236,6 +236,18 @@ def test_results_that_find_no_space_go_to_a_temporary_folder(
     assert json.loads(Path("book.json").read_text())["spendings"][0]["state"] == "spent"
 
 
+def test_results_that_no_folder_takes_are_shown(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(chart: Chart, path: Path) -> None:
+        raise FULL
+
+    monkeypatch.setattr(Chart, "save", full)
+    answer = run("--out", "out")
+    assert answer.status == 2
+    assert "± 1.96 s.e." in answer.out
+
+
 def test_results_are_written_where_the_ledger_cannot_be(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
