@@ -26,7 +26,8 @@ Record = Any
 
 HUGE = 1e300
 OUTSIDE = "(an item outside the domain)"
-_MANY = 1_000_000
+MANY = 1 << 32
+FAR = 1e6
 _SHOWN = 6
 
 
@@ -41,20 +42,23 @@ class ItemSpace:
     real: tuple[dict[int, int], ...]
 
     def extremes(self, rng: np.random.Generator) -> list[Record]:
-        """Nothing, one item, many of one, all, half of them, one outside, real and random ones."""
+        """Nothing; one item, all or half of them, once, as often as is usual, often; and others."""
         k = len(self.vocabulary) - 1
-        first, middle, last, outside = 0, k // 2, max(k - 1, 0), k
-        records: list[Record] = [{}, {outside: 1}]
-        records += [{j: c} for j in dict.fromkeys((first, middle, last)) for c in (1, _MANY)]
-        records += [{first: 1, outside: 1}, {first: 1, last: 1}, {first: 2}]
-        records += [{j: c for j in range(k)} for c in (1, _MANY)]
-        records += [{j: 1 for j in range(k // 2)}, {j: 1 for j in range(k // 2, k)}]
+        every, outside = np.arange(k), k
+        places = [every[:1], every[k // 2 :][:1], every[-1:], every, every[: (k + 1) // 2]]
+        places += [every[(k + 1) // 2 :], every[::2], every[1::2]]
+        usual = max(1, int(np.median([sum(record.values()) for record in self.real] or [1])))
+        records: list[Record] = [{}, {outside: 1}, {0: 1, outside: 1}, {0: 1, max(k - 1, 0): 1}]
+        for place in filter(len, places):
+            spread = usual // len(place) + (np.arange(len(place)) < usual % len(place))
+            counts = (np.ones_like(place), spread, np.full_like(place, MANY))
+            records += [dict(zip(place.tolist(), c.tolist(), strict=True)) for c in counts]
         picked = rng.permutation(len(self.real))[:4]
         records += [self.real[i] for i in picked.tolist()]
         for _ in range(2):
             some = rng.permutation(k)[: 1 + int(rng.integers(max(k, 1)))]
             records.append({int(j): int(rng.integers(1, 20)) for j in some})
-        return records
+        return [one for i, one in enumerate(records) if one not in records[:i]]
 
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return the item that most hold; and the rarest, with one that nobody else holds."""
@@ -64,7 +68,7 @@ class ItemSpace:
         rare, common = ranked[0], ranked[-1] if outside > 1 else outside
         if single:
             return {common: 1}, {rare: 1}
-        return {common: _MANY}, {rare: _MANY, outside: _MANY}
+        return {common: MANY}, {rare: MANY, outside: MANY}
 
     @property
     def nothing(self) -> Record:
@@ -115,30 +119,31 @@ class SampleSpace:
     single: bool = False
 
     def extremes(self, rng: np.random.Generator) -> list[Record]:
-        """Nothing, NaN, ends of the range and beyond, one coordinate, real and random ones."""
+        """Nothing, NaN, ends of the range and beyond, axes, directions, real and random ones."""
         d, t = self.dimension, 1 if self.single else self.size
-        middle = (self.low + self.high) / 2
-        levels = [self.low, self.high, middle, 0.0, HUGE, -HUGE, math.inf, math.nan]
+        ends = (self.low, self.high, -FAR, FAR)
+        levels = [(self.low + self.high) / 2, *ends, -1.0, 0.0, 0.3, 0.5, 0.75, 1.0]
+        levels += [HUGE, -HUGE, math.inf, math.nan]
+        points = [np.full(d, x) for x in levels]
         if d == 1:
-            levels += np.linspace(self.low, self.high, 9)[1:-1].tolist()
-        records = [np.full((t, d), x) for x in levels]
-        if d > 1:
-            for j in range(d) if d <= 8 else (0, d // 2, d - 1):
-                for x in (self.low, self.high):
-                    row = np.full(d, 0.0)
-                    row[j] = x
-                    records.append(np.tile(row, (t, 1)))
-        if not self.single:
-            mixed = np.full((t, d), self.low)
-            mixed[::2] = self.high
-            lone = np.zeros((t, d))
-            lone[0] = HUGE
-            longer = np.full((4 * t, d), self.high)
-            records += [np.zeros((0, d)), mixed, lone, longer, np.full((1, d), self.high)]
+            points += np.linspace(self.low, self.high, 9)[1:-1, None]
+        else:
+            signs = np.where(np.arange(d) % 2, -1.0, 1.0)
+            axes = np.eye(d) if d <= 8 else np.eye(d)[[0, d // 2, d - 1]]
+            points += [x * way for x in ends for way in (signs, *axes)]
+            away = rng.normal(size=(4, d))
+            points += [*(away / np.linalg.norm(away, axis=1, keepdims=True)), *(FAR * away)]
+        points += [rng.uniform(self.low, self.high, d) for _ in range(3)]
+        records = [np.tile(x, (t, 1)) for x in points]
         picked = rng.permutation(len(self.real))[:4]
         records += [self.real[i][:1] if self.single else self.real[i] for i in picked.tolist()]
-        records += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
-        return records
+        if self.single:
+            return records
+        mixed, lone = np.full((t, d), self.low), np.zeros((t, d))
+        mixed[::2], lone[0] = self.high, HUGE
+        apart = np.where(np.arange(t)[:, None] % 2, -FAR, FAR) * np.ones(d)
+        longer, one = np.full((16 * t, d), self.high), np.full((1, d), self.high)
+        return [*records, self.nothing, mixed, lone, apart, longer, one]
 
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return all samples at the low end of the range, or at the high one."""

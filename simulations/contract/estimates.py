@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +10,11 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate
-from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users, join
 from server.session.journal import Journal
 from server.targets.mean_target import MeanTarget
+from simulations.audit.neighbours import shared_space
 from simulations.contract.law import (
     ANY_NODES,
     EVERYBODY,
@@ -25,7 +25,6 @@ from simulations.contract.law import (
     law,
     passes_over,
 )
-from simulations.contract.neighbours import EMPTY, extreme_records
 from simulations.contract.subject import Subject, remembering, under_adjacencies
 from simulations.contract.watching import watch
 from simulations.runtimes.inline import InlinePopulation
@@ -97,9 +96,9 @@ def an_empty_record_changes_nothing_if_null_safe(subject: Subject) -> None:
     Under every adjacency that it can be had with; and the number of users is not public.
     """
     users = subject.users
-    nobody = extreme_records(users, 0, Adjacency.REPLACE_USER)[EMPTY]
     ids = np.setdiff1d(np.array([2**64 - 1, 2**64 - 2], np.uint64), users.ids)[-1:]
-    more = join([users, dataclasses.replace(nobody, ids=ids)])
+    shared, space = shared_space(users, ())
+    more = join([shared, space.user(space.nothing, int(ids[0]))])
     for protocol in [subject.protocol, *under_adjacencies(subject.protocol)]:
         if not protocol.null_safe:
             continue
