@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_within
 
 TOTAL_ALPHA = 1e-6
 """Most probability that any finding of a whole audit, or of the bank of tests, is a false alarm."""
@@ -49,14 +48,14 @@ def proportion_low(hits: ArrayLike, n: ArrayLike, alpha: float) -> Floats:
     >>> round(float(proportion_low(10, 10, 0.05)), 6) == round(0.05 ** 0.1, 6)
     True
     """
-    h, m = _counts(hits, n, alpha)
+    h, m = np.asarray(hits, np.float64), np.asarray(n, np.float64)
     low = betaincinv(np.maximum(h, 1.0), m - h + 1.0, alpha) * (1.0 - _ROUNDING)
     return np.asarray(np.where(h > 0, low, 0.0))
 
 
 def proportion_high(hits: ArrayLike, n: ArrayLike, alpha: float) -> Floats:
     """Upper confidence limit of a probability: below the truth with probability at most alpha."""
-    h, m = _counts(hits, n, alpha)
+    h, m = np.asarray(hits, np.float64), np.asarray(n, np.float64)
     # betainccinv takes the upper tail itself: 1 - alpha would lose the digits of a small alpha
     rest = np.maximum(m - h, 1.0)
     high = betainccinv(h + 1.0, rest, alpha) * (1.0 + _ROUNDING)
@@ -121,11 +120,3 @@ def claimed_delta(epsilon: ArrayLike, claim_epsilon: float, claim_delta: float) 
     e = np.asarray(epsilon, dtype=np.float64)
     rest = np.clip(-np.expm1(e - claim_epsilon), 0.0, None) / (1.0 + np.exp(-claim_epsilon))
     return np.asarray(claim_delta + (1.0 - claim_delta) * rest)
-
-
-def _counts(hits: ArrayLike, n: ArrayLike, alpha: float) -> tuple[Floats, Floats]:
-    h, m = np.broadcast_arrays(np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64))
-    check_within("alpha", alpha, 0, 1, "()")
-    if not ((m > 0) & (h >= 0) & (h <= m)).all():
-        raise ValueError(f"hits must lie in [0, n] with n positive, got {hits!r} of {n!r}")
-    return h, m

@@ -126,7 +126,7 @@ class SampleSpace:
         levels += [HUGE, -HUGE, math.inf, math.nan]
         points = [np.full(d, x) for x in levels]
         if d == 1:
-            points += np.linspace(self.low, self.high, 9)[1:-1, None]
+            points += [*np.linspace(self.low, self.high, 9)[1:-1, None]]
         else:
             signs = np.where(np.arange(d) % 2, -1.0, 1.0)
             axes = np.eye(d) if d <= 8 else np.eye(d)[[0, d // 2, d - 1]]
@@ -206,4 +206,4 @@ def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) ->
     held = zip(c.item.tolist(), c.count.tolist(), strict=True)
     sizes = np.diff(c.indptr)[:64].tolist()
     real = tuple(dict(islice(held, size)) for size in sizes)
-    return ItemSpace(Keys.of([*names, OUTSIDE]), real)
+    return ItemSpace(Keys.of(dict.fromkeys([*names, OUTSIDE])), real)

@@ -62,14 +62,13 @@ class Run:
     """What one run shows to the world.
 
     ``estimate``: "failed" where the run broke off; ``status``: index into STATUSES; ``charged``:
-    entries of the ledger; ``asked``: questions; ``digests``: theirs.
+    entries of the ledger; ``digests``: of the questions.
     """
 
     estimate: Estimate
     status: int
     charged: int
-    asked: int
-    digests: str
+    digests: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -114,19 +113,19 @@ class Layout:
 
     def _row(self, run: Run) -> list[float]:
         e, both = run.estimate, np.full((2, self.width), np.nan)
-        at = np.arange(self.width) if e.keys is None else _positions(self.names, e.keys)
+        at = np.arange(self.width) if e.keys is None else self.names.positions(e.keys)
         for row, numbers in zip(both, (e.value, e.stderr), strict=True):
             if numbers is not None:
                 flat = np.ravel(numbers)[: len(at)]
                 inside = at[: len(flat)] >= 0
                 row[at[: len(flat)][inside]] = flat[inside]
         words = "\n".join((e.reason, *e.warnings))
-        hashes = [zlib.crc32(text.encode()) % _WORDS for text in (run.digests, words)]
+        hashes = [zlib.crc32(text.encode()) % _WORDS for text in ("".join(run.digests), words)]
         return [
             *both.ravel(),
             *(e.public.get(name, np.nan) for name in self.public),
             len(e.public.keys() - set(self.public)),
-            run.asked,
+            len(run.digests),
             run.charged,
             hashes[0],
             run.status,
@@ -152,23 +151,22 @@ class Runs:
         The ledger has no limit: what the script would release is compared, not what a session
         lets it.
         """
-        digests, asked, ledger = "", 0, Ledger()
+        digests, ledger = list[str](), Ledger()
         curator = Curator(ledger, NoiseFactory("simulated", seed), Journal())
         script = self.protocol.rounds(curator)
         try:
             query = self.protocol.asks(next(script), 0)
             while True:
-                digest = query_digest(query, asked)
-                digests, asked = digests + digest, asked + 1
+                digests.append(query_digest(query, len(digests)))
                 curator.holds(query)
-                summary = self.ask(query, digest, seed)
-                query = self.protocol.asks(script.send(summary), asked)
+                summary = self.ask(query, digests[-1], seed)
+                query = self.protocol.asks(script.send(summary), len(digests))
         except StopIteration as stop:
             estimate: Estimate = in_key_order(self.protocol, stop.value)
             status = STATUSES.index(estimate.status)
         except Exception as error:  # whatever it is, its operator sees it
             estimate, status = Estimate.failed(f"{type(error).__name__}: {error}"), BROKEN
-        return Run(estimate, status, len(ledger.entries), asked, digests)
+        return Run(estimate, status, len(ledger.entries), digests)
 
     def ask(self, query: Query, digest: str, seed: int) -> Summary:
         """Answer for the whole population, from memory where the answer is no random one."""
@@ -202,8 +200,3 @@ def _order(names: Keys, keys: Keys) -> NDArray[np.int64]:
     a, b = (np.array(x, dtype=np.int64) for x in np.triu_indices(len(names), 1))
     both = (at[a] >= 0) & (at[b] >= 0)
     return np.where(both, at[a] < at[b], -1)
-
-
-@lru_cache(maxsize=256)
-def _positions(names: Keys, keys: Keys) -> NDArray[np.int32]:
-    return names.positions(keys)

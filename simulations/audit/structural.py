@@ -94,42 +94,38 @@ def _cached(value: Any) -> bool:
 def _answers(query: Query, users: Users, space: Space, seed: int) -> Iterator[tuple[Kind, Witness]]:
     """Look at the answers of a few copies of one user, for one record after the other."""
     rng = np.random.default_rng(seed)
-    digest, first = query_digest(query, 0), None
+    digest = query_digest(query, 0)
     ids = np.arange(1 << 12, dtype=np.uint64)
     ids = ids if query.cohort is None else ids[query.cohort.contains(ids)]
-    kinds: set[str] = set()
+    usual, told = ("any other record", -1), set[str]()
     for record in space.extremes(rng):
-        one = space.user(record, 0)
-        batch = copies_of(one, ids[:COPIES])
-        words = space.words(record)
+        batch, words = copies_of(space.user(record, 0), ids[:COPIES]), space.words(record)
         try:
-            report = query.answer(batch, SeededStreams(batch.ids, seed, digest))
-            again = query.answer(batch, SeededStreams(batch.ids, seed, digest))
+            report, again = (
+                query.answer(batch, SeededStreams(batch.ids, seed, digest)) for _ in range(2)
+            )
         except Exception as error:  # whatever it is: it depends on the record
-            problem: tuple[Kind, str] = ("structural", f"the client fails: {error!r}")
+            problem = f"the client fails: {error!r}"
         else:
             size = _message_bytes(report)
-            if first is None:
-                first = (words, size)
-            problem = _problem(report, again, batch, size, first[1])
-        if problem[1] and problem[1].split(":")[0] not in kinds:
-            kinds.add(problem[1].split(":")[0])
-            other = first[0] if first is not None else "any other record"
-            yield problem[0], Witness((words, other), problem[1])
+            usual = usual if usual[1] >= 0 else (words, size)
+            problem = _problem(report, again, batch, size, usual[1])
+        what = problem.partition(":")[0]
+        if what and what not in told:
+            told.add(what)
+            yield "wire" if what == "length" else "structural", Witness((words, usual[0]), problem)
     yield from (("structural", w) for w in _echoes(query, users, seed, digest))
 
 
-def _problem(
-    report: Report, again: Report, batch: Users, size: int, usual: int
-) -> tuple[Kind, str]:
+def _problem(report: Report, again: Report, batch: Users, size: int, usual: int) -> str:
     """Say what is wrong with an answer; nothing: an empty event."""
     if not np.array_equal(report.ids, batch.ids):
-        return "structural", f"answers: {report.n_users} of {len(batch)} users answer"
+        return f"answers: {report.n_users} of {len(batch)} users answer"
     if not _same(report, again):
-        return "structural", "repetition: the same question, asked again, gets fresh noise"
+        return "repetition: the same question, asked again, gets fresh noise"
     if size != usual:
-        return "wire", f"length: the message has {size} bytes, not {usual}"
-    return "structural", ""
+        return f"length: the message has {size} bytes, not {usual}"
+    return ""
 
 
 def _message_bytes(report: Report) -> int:

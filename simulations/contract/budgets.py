@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clients.histograms.key_queries import WEIGHT
-from fedhist.base.arrays import Floats
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.query import Query
@@ -23,6 +22,7 @@ from simulations.contract.law import (
     SERVER_TRUSTED,
     demand,
     demand_same_estimate,
+    flat,
     law,
     passes_over,
 )
@@ -125,8 +125,7 @@ def noise_is_what_the_charge_pays_for(subject: Subject) -> None:
 def _check_values(act: Act) -> None:
     """Demand one draw, for every entry, which is what the released value differs by."""
     exact = np.asarray(act.exact)
-    size = next(v for k, v in act.told.items() if k.endswith("_sensitivity"))
-    if not size:
+    if _declared(act) == 0:
         return
     demand(len(act.draws) == 1, f"{act.label} draws {len(act.draws)} times.")
     drawn = np.asarray(act.draws[0].values)
@@ -371,10 +370,7 @@ def _declared(act: Act) -> float | None:
     """Return the sensitivity that a release is told; None for those that are told none."""
     if act.method == "keys":
         return _key_weight(act)
-    for name in ("l1_sensitivity", "l2_sensitivity", "sensitivity"):
-        if name in act.told:
-            return float(act.told[name])
-    return None
+    return next((float(v) for k, v in act.told.items() if k.endswith("sensitivity")), None)
 
 
 def _distance(act: Act, a: Any, b: Any) -> tuple[float, int]:
@@ -436,9 +432,7 @@ def integer_sums_move_by_their_stated_sensitivity_at_most(subject: Subject) -> N
             continue
         for row in subject.rows:
             sums = {
-                name: _flat(
-                    asked.fold(subject.answer(asked, one.select(asked.cohort), number)).sums
-                )
+                name: flat(asked.fold(subject.answer(asked, one.select(asked.cohort), number)).sums)
                 for name, one in subject.records(row).items()
             }
             sums[ABSENT] = np.zeros_like(next(iter(sums.values())))
@@ -467,8 +461,3 @@ def _stated(query: Query, declared: Adjacency) -> dict[tuple[int, Adjacency], fl
             except ValueError:
                 continue
     return limits
-
-
-def _flat(sums: Any) -> Floats:
-    parts: Iterable[Any] = (np.ravel(sums[name]) for name in sorted(sums))
-    return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -10,6 +10,7 @@ from unittest import SkipTest
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Trust
@@ -178,6 +179,12 @@ def demand_same_summary(a: Summary, b: Summary, what: str, *, exact: bool = True
     if a.rows:
         ids: Any = a.ids
         demand(np.array_equal(ids, b.ids), f"{what}: the rows are other users'")  # type: ignore[arg-type]
+
+
+def flat(sums: Mapping[str, Any]) -> Floats:
+    """Write sums as one row, in the order of their names."""
+    parts = [np.ravel(sums[name]) for name in sorted(sums)]
+    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)
 
 
 def _same(x: Any, y: Any, exact: bool) -> bool:

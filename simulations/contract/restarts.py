@@ -31,18 +31,6 @@ from simulations.runtimes.inline import InlinePopulation
 MOST_KILLS = 8
 
 
-class CountedNoise:
-    """The noise of a run, and the numbers of the draws that were made."""
-
-    grade = "simulated"
-
-    def __init__(self) -> None:
-        self.drawn: list[int] = []
-
-    def __call__(self, index: int) -> Any:
-        return WatchedNoise(index, SEED, lambda draw: self.drawn.append(draw.index))
-
-
 class CopiedJournal(Journal):
     """A journal whose folder is copied before each of its writes: what a kill leaves."""
 
@@ -137,14 +125,18 @@ def _go_on(
     told: str,
 ) -> None:
     """Demand that a run goes on from a folder to the same end, and draws nothing again."""
-    counted, before = CountedNoise(), released(folder)
+    drawn, before = list[int](), released(folder)
+
+    def counted(index: int) -> Any:
+        return WatchedNoise(index, SEED, lambda draw: drawn.append(draw.index))
+
     session = Session(subject.protocol, counted, Journal(folder))
     if session.query is not None:
         here = session.round_index, query_digest(session.query, session.round_index)
         demand(here == asked[session.round_index], f"{told} it asks another question.")
     again = session.run(InlinePopulation([subject.users], SEED).ask)
     demand_same_estimate(again, estimate, told)
-    twice = before & set(counted.drawn)
+    twice = before & set(drawn)
     demand(not twice, f"{told} it draws the releases {sorted(twice)} again.")
-    demand(len(counted.drawn) == len(set(counted.drawn)), f"{told} it draws a number twice.")
+    demand(len(drawn) == len(set(drawn)), f"{told} it draws a number twice.")
     demand(not list(folder.glob("exact-*")), f"{told} exact sums are left on disk.")

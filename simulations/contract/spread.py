@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.model.query import Query, Summary
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
 from server.predictor import Repeated
 from simulations.audit.checks import audit_queries
 from simulations.audit.finding import Settings
@@ -23,7 +20,7 @@ from simulations.contract.estimates import (
     moving_entries,
     stacked,
 )
-from simulations.contract.law import ANY_NODES, Whom, demand, law, passes_over
+from simulations.contract.law import ANY_NODES, Whom, demand, flat, law, passes_over
 from simulations.contract.subject import Subject
 
 LOCAL = Whom(
@@ -101,7 +98,8 @@ def sums_are_drawn_by_the_law_of_the_reports(subject: Subject) -> None:
         chosen = subject.users.select(query.cohort)
         if query.trust is Trust.CENTRAL or not len(chosen):
             continue
-        drawn = [_drawn(query, chosen, seed) for seed in range(RUNS)]
+        seeded = (np.random.default_rng([7, seed]) for seed in range(RUNS))
+        drawn = [_flat(query.draw_summary(chosen, rng)) for rng in seeded]
         reports = (subject.answer(query, chosen, number, 5000 + seed) for seed in range(RUNS))
         folded = [_flat(query.fold(report)) for report in reports]
         _check_same_law(np.array(drawn), np.array(folded), query.wire_name)
@@ -110,15 +108,11 @@ def sums_are_drawn_by_the_law_of_the_reports(subject: Subject) -> None:
         passes_over("No question of it has a law of sums.")
 
 
-def _drawn(query: Query, users: Users, seed: int) -> Floats:
-    return _flat(query.draw_summary(users, np.random.default_rng([7, seed])))
-
-
 def _flat(summary: Summary) -> Floats:
     """Write the sums as one row, and of parts by key what they add up to."""
-    parts: list[NDArray[Any]] = [np.ravel(a) for a in summary.sums.values()]
-    parts += [np.atleast_1d(part.values.sum(axis=0)).ravel() for part in summary.keyed.values()]
-    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)
+    return flat(
+        {**summary.sums} | {k: part.values.sum(axis=0) for k, part in summary.keyed.items()}
+    )
 
 
 def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -196,17 +197,11 @@ def remembering(ask: Callable[[Query, int], Summary]) -> Callable[[Query, int], 
 
 def pairs(names: list[str], adjacency: Adjacency) -> Iterator[tuple[str, str]]:
     """Go through the pairs of records that an adjacency calls neighbours."""
-    for i, one in enumerate(names):
-        for other in names[:i]:
-            both = {one, other}
-            if adjacency is Adjacency.ADD_REMOVE_USER:
-                fits = ABSENT in both
-            elif adjacency is Adjacency.ZERO_OUT_USER:
-                fits = EMPTY in both and ABSENT not in both
-            else:
-                fits = ABSENT not in both
-            if fits:
-                yield one, other
+    for one, other in combinations(names, 2):
+        absent, empty = ABSENT in (one, other), EMPTY in (one, other)
+        fits = {Adjacency.ADD_REMOVE_USER: absent, Adjacency.ZERO_OUT_USER: empty and not absent}
+        if fits.get(adjacency, not absent):
+            yield one, other
 
 
 def whole_numbers(summary: Summary) -> bool:
