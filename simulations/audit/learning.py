@@ -117,16 +117,14 @@ def best_of(
     counts: Sequence[Sequence[Floats]],
     ranking: Sequence[Sequence[Floats]],
     z: float,
-    *,
-    delta: float,
-    epsilon: float = -1,
+    **target: float,
 ) -> Event:
     """Choose the best event of several features, of each of which both inputs' values are counted.
 
-    See :func:`best_event`.
+    ``target``: delta, and epsilon where the largest delta is asked for; see :func:`best_event`.
     """
     events = (
-        best_event(f, (a, b), z, delta=delta, epsilon=epsilon, ranking=(ranks_a, ranks_b))
+        best_event(f, (a, b), z, ranking=(ranks_a, ranks_b), **target)
         for f, a, b, ranks_a, ranks_b in zip(features, *counts, *ranking, strict=True)
     )
     return max(events, key=lambda e: e.bound)

@@ -166,15 +166,10 @@ def what_nobody_honest_sends_is_refused(subject: Subject) -> None:
 def corruptions(query: Query, summary: Summary) -> list[tuple[str, Summary]]:
     """Return summaries that no honest population of that size can send, each with what it is."""
     bad: list[tuple[str, Summary]] = []
-    swap = dataclasses.replace
-    limits = query.bounds(summary.n_users)
+    swap, n = dataclasses.replace, summary.n_users
     for name, a in summary.sums.items():
-        others = {k: v for k, v in summary.sums.items() if k != name}
-        huge = a.copy()
+        huge, others = a.copy(), {k: v for k, v in summary.sums.items() if k != name}
         huge.flat[0] = 2**62 if a.dtype.kind in "iu" else 1e300
-        bad.append((f"no {name}", swap(summary, sums=others)))
-        if math.isfinite(limits[name].high):  # a sum of Laplace reports has no bound
-            bad.append((f"huge {name}", swap(summary, sums={**others, name: huge})))
         changed = {
             "an axis more": a[None],
             "twice as long": np.concatenate([a, a]),
@@ -183,17 +178,16 @@ def corruptions(query: Query, summary: Summary) -> list[tuple[str, Summary]]:
             "as complex numbers": a.astype(complex),
             "of another type": a.astype(np.int64 if a.dtype.kind == "f" else np.float64),
         }
-        bad += [
-            (f"{name} {w}", swap(summary, sums={**others, name: b})) for w, b in changed.items()
-        ]
-        bad.append(("a sum more", swap(summary, sums={**summary.sums, "more": a})))
+        if math.isfinite(query.bounds(n)[name].high):  # a sum of Laplace reports has no bound
+            changed["too large"] = huge
+        for x in (np.nan, np.inf, -np.inf) if a.dtype.kind == "f" else ():
+            changed[f"with {x}"] = a.copy()
+            changed[f"with {x}"].flat[-1] = x
+        bad += [(f"{name} {w}", _with(summary, "sums", name, b)) for w, b in changed.items()]
+        bad.append((f"no {name}", swap(summary, sums=others)))
+        bad.append(("a sum more", _with(summary, "sums", "more", a)))
         if np.any(a):
             bad.append((f"{name} of no users", swap(summary, n_users=0)))
-        for x in (np.nan, np.inf, -np.inf) if a.dtype.kind == "f" else ():
-            broken = a.copy()
-            broken.flat[-1] = x
-            bad.append((f"{name} with {x}", swap(summary, sums={**others, name: broken})))
-        n = summary.n_users
         rows, ids = {name: np.resize(a, (n, *a.shape[1:]))}, np.arange(n, dtype=np.uint64)
         hidden = swap(summary, sums={name: huge}, rows=rows, ids=ids)
         bad.append((f"{name} in another part as well", hidden))
@@ -204,18 +198,15 @@ def corruptions(query: Query, summary: Summary) -> list[tuple[str, Summary]]:
             ("negative", -part.values),
             ("of another type", part.values * 1.0),
         ):
-            changed_part = {name: swap(part, values=values)}
-            bad.append((f"{what} {name}", swap(summary, keyed=changed_part)))
+            spoilt = _with(summary, "keyed", name, swap(part, values=values))
+            bad.append((f"{what} {name}", spoilt))
         moved = swap(summary, keyed={}, sums={name: part.values})
         bad.append((f"{name} in another part", moved))
     for name, a in summary.rows.items():
         broken = a.copy()
         broken[0] = np.nan
-        for what, rows in (
-            ("a row of NaN", {name: broken}),
-            ("huge rows", {name: a + 1e9}),
-            ("rows more", {name: a, "more": a}),
-        ):
-            bad.append((what, swap(summary, rows=rows)))
+        bad.append(("a row of NaN", _with(summary, "rows", name, broken)))
+        bad.append(("huge rows", _with(summary, "rows", name, a + 1e9)))
+        bad.append(("rows more", _with(summary, "rows", "more", a)))
         bad.append(("no rows", swap(summary, rows={}, ids=None)))
     return bad
