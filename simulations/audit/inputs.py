@@ -122,8 +122,8 @@ class SampleSpace:
         """Nothing, NaN, ends of the range and beyond, axes, directions, real and random ones."""
         d, t = self.dimension, 1 if self.single else self.size
         ends = (self.low, self.high, -FAR, FAR)
-        levels = [(self.low + self.high) / 2, *ends, -1.0, 0.0, 0.3, 0.5, 0.75, 1.0]
-        levels += [HUGE, -HUGE, math.inf, math.nan]
+        levels = [math.nan, math.inf, HUGE, -HUGE, (self.low + self.high) / 2, *ends]
+        levels += [-1.0, 0.0, 0.3, 0.5, 0.75, 1.0]
         points = [np.full(d, x) for x in levels]
         if d == 1:
             points += [*np.linspace(self.low, self.high, 9)[1:-1, None]]
@@ -143,7 +143,7 @@ class SampleSpace:
         mixed[::2], lone[0] = self.high, HUGE
         apart = np.where(np.arange(t)[:, None] % 2, -FAR, FAR) * np.ones(d)
         longer, one = np.full((16 * t, d), self.high), np.full((1, d), self.high)
-        return [*records, self.nothing, mixed, lone, apart, longer, one]
+        return [self.nothing, *records, mixed, lone, apart, longer, one]
 
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return all samples at the low end of the range, or at the high one."""

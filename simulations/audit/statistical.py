@@ -155,7 +155,7 @@ def find_pair(
     owner = np.array([i for _, i in tried])
     score[owner[:, None] != owner] = -1.0
     best: tuple[float, int, int] = (-math.inf, 0, 0)
-    for at in np.argsort(-score, axis=None)[:PAIRS_REFINED].tolist():
+    for at in np.argsort(-score, axis=None, kind="stable")[:PAIRS_REFINED].tolist():
         a, b = divmod(at, len(drawers))
         best = max(best, (_bound((drawers[a], drawers[b]), delta, training), a, b))
     _, a, b = best
