@@ -211,6 +211,8 @@ def study_of(tables: dict[str, Any], source: str | Path, name: str) -> Study:
         raise ValueError("sweep.protocols stand in [compare], where there is one")
     if "seeds" in axes:
         compare = {**compare, "seeds": axes["seeds"]}
+    if "epsilon" in compare:  # an axis may replace what stands there
+        read(CompareTable, compare)
     if "run.seed" in _flat(axes):
         raise ValueError("run.seed cannot be an axis: give compare.seeds, or sweep.seeds")
     points = []

@@ -135,6 +135,14 @@ def test_comparisons_that_cannot_be_meant(
         plan_of(load_study(path))
 
 
+@pytest.mark.parametrize("epsilon", ["0", "-5", "nan"])
+def test_a_budget_that_an_axis_replaces_is_checked(tmp_path: Path, epsilon: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(COMPARE + "[sweep]\nprotocol.epsilon = [0.5, 2]\n")
+    with pytest.raises(ValueError, match=f"compare.epsilon must be .* got {epsilon}"):
+        load_study(path, [f"compare.epsilon={epsilon}"])
+
+
 def test_a_grid_of_comparisons(tmp_path: Path) -> None:
     """The axis protocol.epsilon is the common budget; lines of one point are ranked together."""
     path = tmp_path / "mine.toml"
