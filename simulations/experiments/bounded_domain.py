@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from clients.histograms.contributions import NORM_STEPS, NormHistogram
 from fedhist.base.arrays import Floats
@@ -43,7 +42,7 @@ from server.noise import SimulatedNoise, noise_source
 from server.session.curator import Curator, Noise
 from server.session.journal import Journal
 from server.targets.domains import in_domain, totals, user_norms
-from simulations.experiments.experiment import mean_and_error
+from simulations.experiments.experiment import exponential_law, mean_and_error
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
@@ -241,42 +240,31 @@ Rule = Callable[[ThresholdTask, Curator], Search]
 class NormIndex:
     """Norms of all users within a domain, sorted. NOT PRIVATE: it holds them exactly.
 
-    A rule asks for histograms of norms only: each answer costs a few binary searches instead of a
-    walk over all records, and is the same integers.
+    A rule asks for histograms of l2 norms only: each answer costs a few binary searches instead of
+    a walk over all records, and is the same integers.
 
     ``l1``, ``l2``: (n,) float64, in the order of the users.
     """
 
     def __init__(self, users: Shard, domain: Keys) -> None:
         self.l1, self.l2 = user_norms(users, domain)
-        self._ordered = {n: self._sort(n) for n in (1, 2)}
+        order = np.argsort(self.l2, kind="stable")
+        self._size, l1 = self.l2[order], self.l1[order]
+        self._slope = np.divide(l1, self._size, out=np.zeros_like(l1), where=self._size > 0)
         self._tails = lru_cache(maxsize=8)(self._cumulate)
 
-    def __len__(self) -> int:
-        return len(self.l1)
-
-    def _sort(self, norm: int) -> tuple[Floats, Floats]:
-        """Norms and slopes, smallest norm first."""
-        size = self.l1 if norm == 1 else self.l2
-        order = np.argsort(size, kind="stable")
-        size, l1 = size[order], self.l1[order]
-        return size, np.divide(l1, size, out=np.zeros_like(l1), where=size > 0)
-
-    def _cumulate(self, norm: int, radius: float) -> NDArray[np.int64]:
-        """Sum of the weights of the users from place k on: (n + 1,)."""
-        slope = self._ordered[norm][1]
+    def _cumulate(self, radius: float) -> NDArray[np.int64]:
+        """Sum of the weights of the users from place k on, smallest norm first: (n + 1,)."""
+        weight = np.ones(len(self._slope), dtype=np.int64)
         if radius:
-            weight = np.floor(np.minimum(slope / radius, 1.0) * NORM_STEPS).astype(np.int64)
-        else:
-            weight = np.ones(len(slope), dtype=np.int64)
+            weight = np.floor(np.minimum(self._slope / radius, 1.0) * NORM_STEPS).astype(np.int64)
         return np.append(np.cumsum(weight[::-1])[::-1], 0)
 
     def answer(self, query: NormHistogram) -> Summary:
         """Answer for all users, as they would themselves."""
-        size = self._ordered[query.norm][0]
-        first = np.searchsorted(size, np.asarray(query.edges), side="right")
-        tails = np.append(self._tails(query.norm, float(query.radius))[first], 0)
-        return Summary(len(self), {"weight": tails[:-1] - tails[1:]})
+        first = np.searchsorted(self._size, np.asarray(query.edges), side="right")
+        tails = np.append(self._tails(float(query.radius))[first], 0)
+        return Summary(len(self.l2), {"weight": tails[:-1] - tails[1:]})
 
     def search(self, rule: Rule, task: ThresholdTask, noise: Noise) -> float:
         """Run a rule by itself, on a ledger of the task's own budget, and return its threshold.
@@ -290,8 +278,8 @@ class NormIndex:
         try:
             query = next(script)
             while True:
-                if not isinstance(query, NormHistogram):
-                    raise ValueError(f"{rule.__name__} asks for {query}, not for norms")
+                if not isinstance(query, NormHistogram) or query.norm != 2:
+                    raise ValueError(f"{rule.__name__} asks for {query}, not for l2 norms")
                 query = script.send(self.answer(query))
         except StopIteration as stop:
             choice: Choice = stop.value
@@ -302,13 +290,6 @@ class NormIndex:
         query = slope_query(task)
         scores, size = slope_scores(task, slope_aim(task), query, self.answer(query))
         return exponential_law(scores, size, task.epsilon)
-
-
-def exponential_law(scores: Floats, sensitivity: float, epsilon: float) -> Floats:
-    """Law of the exponential mechanism, (K,); at epsilon = inf the first best is certain."""
-    if math.isinf(epsilon):
-        return np.asarray(np.arange(len(scores)) == np.argmax(scores), dtype=np.float64)
-    return np.asarray(softmax(scores * (epsilon / (2 * sensitivity))))
 
 
 def noise_of(rule: Rule, task: ThresholdTask, seed: int) -> Noise:

@@ -13,14 +13,12 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from clients.bounding.size_curves import size_curves
 from fedhist.base.arrays import Floats
@@ -29,7 +27,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Items
 from server.histograms.bound_choice import BoundTask
-from simulations.experiments.experiment import Findings
+from simulations.experiments.experiment import Findings, exponential_law
 from simulations.populations import most_frequent
 
 Counts = NDArray[np.int64]
@@ -190,10 +188,7 @@ def scores_of(task: BoundTask, users: Users) -> Floats:
 
 def choice_of(task: BoundTask, users: Users) -> Floats:
     """Compute the exact probabilities of the private choice of C: (K,). NOT PRIVATE."""
-    cost = scores_of(task, users)
-    if math.isinf(task.epsilon):
-        return np.asarray(np.arange(len(cost)) == np.argmin(cost), dtype=np.float64)
-    return np.asarray(softmax(-cost * task.epsilon / task.range))
+    return exponential_law(-scores_of(task, users), task.range / 2, task.epsilon)
 
 
 # -- populations -----------------------------------------------------------------------------------

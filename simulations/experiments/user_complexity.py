@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,74 +108,43 @@ def run(findings: Findings) -> None:
             raise ValueError(f"no mechanism {name!r}{nearest(name, sorted(MECHANISMS))}")
     for name, spec in s.regimes.items():
         domain = Keys.of(f"{j:05d}" for j in range(spec["k"]))
-        lines = Lines.of(
-            findings, Regime(name, domain, spec["alpha"], s.epsilon, s.delta), spec["m"]
-        )
-        lines.judge(findings)
-        lines.draw(findings)
+        _panel(findings, Regime(name, domain, spec["alpha"], s.epsilon, s.delta), spec["m"])
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Everything one panel shows.
-
-    ``at``: (K,) int, every m; ``predicted``: users by mechanism; ``measured``: NaN where it was not
-    measured.
-    """
-
-    regime: Regime
-    at: Sequence[int]
-    predicted: Mapping[str, Floats]
-    measured: Mapping[str, Floats]
-
-    @classmethod
-    def of(cls, findings: Findings, regime: Regime, ms: Sequence[int]) -> Lines:
-        """Predict, and measure what does not need too many items."""
-        s = findings.settings
-        predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in s.mechanisms}
-        measured = {x: np.full(len(ms), np.nan) for x in s.mechanisms}
-        for x, users in predicted.items():
-            for i, (m, n) in enumerate(zip(ms, users, strict=True)):
-                if n * m * FACTORS[-1] <= s.most_items:
-                    measured[x][i] = measure(regime, x, m, int(n), s.repeats, findings.seed)
-        return cls(regime, ms, predicted, measured)
-
-    def judge(self, findings: Findings) -> None:
-        """Judge slopes and what was measured."""
-        name, where, k = self.regime.name, self.regime, len(self.regime.domain)
-        if sum(m >= k for m in self.at) > 2:
-            for x in (LAPLACE, SELECTION):
-                ends = power_law([self.at[-3], self.at[-1]], self.predicted[x][[-3, -1]])
-                findings.check(name, f"{x}: log-log slope at the largest m", ends[0])
-        for x, y in self.measured.items():
-            ratio = (y / self.predicted[x])[~np.isnan(y)]
-            if len(ratio):
-                mean = float(np.exp(np.log(ratio).mean()))
-                findings.check(name, f"{x}: users measured / predicted", mean)
-        plain = [users_for_sampling(k, m, where.alpha) for m in self.at]
-        over = min(float(np.min(y / plain)) for y in self.predicted.values())
-        findings.check(name, "fewest users / users without privacy", over)
-
-    def draw(self, findings: Findings) -> None:
-        """Draw the mechanisms, what was measured, and the lower bounds."""
-        r, title, at = self.regime, self.regime.title, np.array(self.at)
-        k = len(r.domain)
-        for x, y in self.predicted.items():
-            some = np.isfinite(y) & (y <= 30 * self.predicted[LAPLACE])
-            findings.draw(title, x, at[some], y[some], style="-")
-        # eight mechanisms later, where the report's eight colours begin again
-        for x, y in self.measured.items():
-            some = ~np.isnan(y)
-            findings.draw(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
-        plain = [users_for_sampling(k, m, r.alpha) for m in self.at]
-        counts = 1e3 * users_for_counts(k, r.alpha, r.epsilon, r.delta)
-        pure = [1e3 * users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
-        order = [users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
-        findings.draw(title, "without privacy", at, plain, style="--")
-        findings.draw(title, "Theorem 1 x 1000", at, counts, style="--")
-        findings.draw(title, "Theorem 3 x 1000", at, pure, style="--")
-        if not np.isnan(order).all():
-            findings.draw(title, "Theorem 7, constants of 1", at, order, style=":")
+def _panel(findings: Findings, regime: Regime, ms: Sequence[int]) -> None:
+    """Predict users for every m, and measure what does not need too many items."""
+    s, name, k, at = findings.settings, regime.name, len(regime.domain), np.array(ms)
+    predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in s.mechanisms}
+    plain = [users_for_sampling(k, m, regime.alpha) for m in ms]
+    if sum(m >= k for m in ms) > 2:
+        for x in (LAPLACE, SELECTION):
+            ends = power_law([ms[-3], ms[-1]], predicted[x][[-3, -1]])
+            findings.check(name, f"{x}: log-log slope at the largest m", ends[0])
+    for x, y in predicted.items():
+        some = np.isfinite(y) & (y <= 30 * predicted[LAPLACE])
+        findings.draw(regime.title, x, at[some], y[some], style="-")
+    # eight mechanisms later, where the report's eight colours begin again
+    for x, users in predicted.items():
+        able = users * at * FACTORS[-1] <= s.most_items
+        y = np.array([
+            measure(regime, x, m, int(n), s.repeats, findings.seed)
+            for m, n in zip(at[able].tolist(), users[able], strict=True)
+        ])  # fmt: skip
+        if len(y):
+            mean = float(np.exp(np.log(y / users[able]).mean()))
+            findings.check(name, f"{x}: users measured / predicted", mean)
+        findings.draw(regime.title, f"{x}, measured", at[able], y, marker="x", style=" ")
+    over = min(float(np.min(y / plain)) for y in predicted.values())
+    findings.check(name, "fewest users / users without privacy", over)
+    a, eps, delta = regime.alpha, regime.epsilon, regime.delta
+    counts = 1e3 * users_for_counts(k, a, eps, delta)
+    pure = [1e3 * users_for_pure(k, m, a, eps) for m in ms]
+    order = [users_of_theorem_7(k, m, a, eps, delta) for m in ms]
+    findings.draw(regime.title, "without privacy", at, plain, style="--")
+    findings.draw(regime.title, "Theorem 1 x 1000", at, counts, style="--")
+    findings.draw(regime.title, "Theorem 3 x 1000", at, pure, style="--")
+    if not np.isnan(order).all():
+        findings.draw(regime.title, "Theorem 7, constants of 1", at, order, style=":")
 
 
 def users_for_sampling(k: int, m: int, alpha: float) -> float:

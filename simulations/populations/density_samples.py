@@ -35,29 +35,6 @@ BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
 CELLS = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class TrigonometricDensity:
-    """The function sum_j theta_j phi_j on [0, 1] in the Fourier basis.
-
-    ``coefficients``: (J,) float64, theta_1, ..., theta_J; theta_1 is the integral over [0, 1].
-
-    Examples
-    --------
-    >>> TrigonometricDensity(np.array([1.0, 0.5])).on_grid(2).round(4)
-    array([1., 1.])
-    """
-
-    coefficients: Floats
-
-    def on_grid(self, n_cells: int = 1024) -> Floats:
-        """Return the values at the midpoints of n_cells equal cells: (n_cells,) float64."""
-        from server.densities.series import series_at  # and SciPy: 0.2 s of CPU
-
-        middle = (np.arange(n_cells) + 0.5) / n_cells
-        values = series_at("fourier", self.coefficients[1:], middle)
-        return np.asarray(values + (self.coefficients[0] - 1), dtype=np.float64)
-
-
 @dataclass(frozen=True, kw_only=True)
 class DensitySamples(Synthetic):
     """Samples of a density f on [0, 1]: a periodic series sum_j theta_j phi_j, or Beta(a, b).
@@ -101,23 +78,30 @@ class DensitySamples(Synthetic):
                 hint = nearest(self.density, known)
                 raise ValueError(f"no density {self.density!r}{hint}")
             return
-        least = self.exact.on_grid(CELLS).min()
+        least = self.at_middles(CELLS).min()
         if least < -1e-9:  # a zero of the density may come out as -1e-16
             raise ValueError(f"the density must not be negative, its least value is {least:g}")
 
     @cached_property
-    def exact(self) -> TrigonometricDensity:
-        """The density itself, where it is a series; ValueError for a Beta density."""
+    def coefficients(self) -> Floats:
+        """theta_1, theta_2, ... of a density that is a series; ValueError for a Beta density."""
         if self.density == "beta":
             raise ValueError("a Beta density is no trigonometric series of finite length")
         if not isinstance(self.density, str):
-            return TrigonometricDensity(np.array([1.0, *self.density]))
+            return np.array([1.0, *self.density])
         parts = [share * bump(c, power) for share, c, power in BUMPS.get(self.density, ())]
         theta = np.zeros(max([1, *map(len, parts)]))
         for part in parts:
             theta[: len(part)] += part
         theta[0] = 1.0
-        return TrigonometricDensity(theta)
+        return theta
+
+    def at_middles(self, n_cells: int = 1024) -> Floats:
+        """Return the series at the midpoints of equal cells: (n_cells,)."""
+        from server.densities.series import series_at  # and SciPy: 0.2 s of CPU
+
+        middle = (np.arange(n_cells) + 0.5) / n_cells
+        return np.asarray(series_at("fourier", self.coefficients[1:], middle), dtype=np.float64)
 
     def plan(self) -> Plan:
         name = self.density if isinstance(self.density, str) else "trigonometric"
@@ -155,13 +139,13 @@ class DensitySamples(Synthetic):
 
             masses = np.diff(betainc(*self.beta, edges))
         else:
-            masses = np.diff(_antiderivative(self.exact.coefficients, edges))
+            masses = np.diff(_antiderivative(self.coefficients, edges))
         return np.asarray(n_cells * masses)
 
     @cached_property
     def _cells(self) -> Choice:
         """The law of the cell that a sample of the series lies in."""
-        below = _antiderivative(self.exact.coefficients, np.arange(CELLS + 1) / CELLS)
+        below = _antiderivative(self.coefficients, np.arange(CELLS + 1) / CELLS)
         # rounding may let it fall by 1e-17 where the density is zero
         return Choice(np.maximum(np.diff(below), 0.0))
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 WORTH_SAYING = 0.01
 """Share of the events, or of the users, from which on it is said that they are left out."""
-MOST_EXAMPLES = 10
 MOST_EPSILON = 64.0
 """Beyond it nothing is protected; planners search up to it."""
 
@@ -62,23 +61,6 @@ class Outside:
     def matters(self) -> bool:
         """Whether it is enough to be said."""
         return max(self.events, self.users) >= WORTH_SAYING
-
-
-@dataclass(frozen=True)
-class Similar:
-    """Names that differ in case, blanks or Unicode form only. NOT PRIVATE.
-
-    ``groups``, ``names``: groups of such names, and the names in them; ``events``: share of all
-    events that are not under the most frequent spelling of their group; ``examples``: groups with
-    the most such events, each with the most frequent spelling first; ``split``: a name of the
-    domain, and another spelling of it outside, if there is one.
-    """
-
-    groups: int = 0
-    names: int = 0
-    events: float = 0.0
-    examples: tuple[tuple[str, ...], ...] = ()
-    split: tuple[str, str] | None = None
 
 
 def outside_domain(users: Shard, domain: Keys) -> Outside:
@@ -135,30 +117,30 @@ def _left_out(kept: float, total: float, reached: int, holding: int) -> Outside:
     return Outside(1 - kept / total, (holding - reached) / holding) if holding else Outside()
 
 
-def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None = None) -> Similar:
-    """Find names that are the same but for case, blanks and Unicode forms, in one pass.
+def words_of_names(names: Keys, totals: Floats, domain: Keys | None = None) -> str:
+    """Say which names are counted apart that may be one; nothing if there are none.
 
     Two names are compared by what is left of them after compatibility decomposition and composition
-    (NFKC), in small letters, without invisible signs, with single blanks and none at the ends.
+    (NFKC), in small letters, without invisible signs, with single blanks and none at the ends. The
+    example is the group with the most events under other spellings than its most frequent one,
+    preferably a group of which the domain has a name, but not all.
 
-    ``totals``: (len(names),) float64, optional, events of each; default: one.
+    ``totals``: (len(names),) float64, events of each.
 
     Examples
     --------
-    >>> alike = similar_names(Keys.of(["Tea", "rye", "tea "]), np.array([5.0, 1.0, 2.0]))
-    >>> alike.groups, alike.events, alike.examples
-    (1, 0.25, (('Tea', 'tea '),))
+    >>> said = words_of_names(Keys.of(["Tea", "rye", "tea "]), np.array([5.0, 1.0, 2.0]))
+    >>> said.partition("only, ")[2].partition(";")[0]
+    "25% of events: 'Tea' and 'tea ' are counted apart"
     """
     if _plain(names):
-        return Similar()
+        return ""
     import polars as pl  # takes its time, which synthetic populations are spared
 
-    totals = np.ones(len(names)) if totals is None else totals
-    table = pl.DataFrame({"name": list(names), "total": totals})
-    table = table.with_columns(normal_form(pl.col("name")).alias("form"))
     inside = np.zeros(len(names), bool) if domain is None else domain.positions(names) >= 0
+    table = pl.DataFrame({"name": list(names), "total": totals, "inside": inside})
     groups = (
-        table.with_columns(pl.Series("inside", inside))
+        table.with_columns(normal_form(pl.col("name")).alias("form"))
         .filter(pl.len().over("form") > 1)
         .sort("total", "name", descending=[True, False])
         .group_by("form", maintain_order=True)
@@ -169,19 +151,20 @@ def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None
         .sort("others", descending=True, maintain_order=True)
     )
     if not len(groups):
-        return Similar()
+        return ""
     split = groups.filter(pl.col("inside").list.any() & ~pl.col("inside").list.all())
-    pair = None
     if len(split):
-        first = split.row(0, named=True)
-        within = first["inside"].index(True)
-        pair = (first["name"][within], first["name"][first["inside"].index(False)])
-    return Similar(
-        len(groups),
-        int(groups["name"].list.len().sum()),
-        float(groups["others"].sum()) / max(float(totals.sum()), 1.0),
-        tuple(map(tuple, groups["name"].head(MOST_EXAMPLES).to_list())),
-        pair,
+        spellings, known = split.row(0)[1:3]
+        one, other = spellings[known.index(True)], spellings[known.index(False)]
+        pair = f"{spelt(one)} is in the domain, the other is left out ({spelt(other)})"
+    else:
+        one, other = groups["name"][0][:2]
+        pair = f"{spelt(one)} and {spelt(other)} are counted apart"
+    what = "group of names differs" if len(groups) == 1 else "groups of names differ"
+    share = float(groups["others"].sum()) / max(float(totals.sum()), 1.0)
+    return (
+        f"{len(groups):,} {what} in case, blanks or Unicode form only, "
+        f"{percent(share)} of events: {pair}; write them alike if they mean one thing"
     )
 
 
@@ -226,7 +209,7 @@ def facts_of(
         return tuple(t for t in told if t)
     domain = plan.domain
     told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]
-    told.append(words_of_names(similar_names(users.none.vocabulary, item_totals(users), domain)))
+    told.append(words_of_names(users.none.vocabulary, item_totals(users), domain))
     return tuple(t for t in told if t)
 
 
@@ -373,21 +356,6 @@ def words_of_unusable(n: int) -> str:
     return (
         f"{n:,} users have no sample, or one that is infinite: a null record stands for each; "
         "no truth counts them"
-    )
-
-
-def words_of_names(similar: Similar) -> str:
-    """Say which names are counted apart that may be one; nothing if there are none."""
-    if not similar.groups:
-        return ""
-    a, b = similar.split or similar.examples[0][:2]
-    what = "group of names differs" if similar.groups == 1 else "groups of names differ"
-    then = "is in the domain, the other is left out" if similar.split else "are counted apart"
-    one, other = spelt(a), spelt(b)
-    pair = f"{one} {then} ({other})" if similar.split else f"{one} and {other} {then}"
-    return (
-        f"{similar.groups:,} {what} in case, blanks or Unicode form only, "
-        f"{percent(similar.events)} of events: {pair}; write them alike if they mean one thing"
     )
 
 

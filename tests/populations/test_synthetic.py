@@ -133,8 +133,8 @@ def test_draws_follow_the_density(density: str | list[float]) -> None:
     assert 0 <= x[0] < x[-1] <= 1
     at = x[:: len(x) // 200]
     below = np.interp(
-        at, np.arange(4097) / 4096, np.append(0, np.cumsum(spec.exact.on_grid(4096))) / 4096
+        at, np.arange(4097) / 4096, np.append(0, np.cumsum(spec.at_middles(4096))) / 4096
     )
     assert np.abs(np.searchsorted(x, at) / len(x) - below).max() < 1.95 / math.sqrt(len(x))
-    assert spec.exact.on_grid().mean() == pytest.approx(1)
-    assert spec.exact.on_grid().min() >= 0
+    assert spec.at_middles().mean() == pytest.approx(1)
+    assert spec.at_middles().min() >= 0

@@ -15,14 +15,14 @@ from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from server.densities.central_density import CentralDensity
 from server.densities.plan import best_level, tail_energy
-from simulations.populations.density_samples import DensitySamples, TrigonometricDensity
+from simulations.populations.density_samples import DensitySamples
 from tests.running import one_sample, streams
 from tests.running import result as run
 
 
 def sample(n: int, T: Any, density: Any = "two-bumps") -> tuple[fh.Users, fh.Floats]:
     spec = DensitySamples(n_users=n, samples_per_user=T, density=density, seed=1)
-    return spec.load().users, spec.exact.on_grid()
+    return spec.load().users, spec.at_middles()
 
 
 def rows_of(query: FourierMeans, users: fh.Users) -> Any:
@@ -76,10 +76,9 @@ def test_users_without_samples_pull_towards_the_uniform_density_where_none_are_c
     assert counted.value == pytest.approx(protocol.truth(users), abs=1e-6)
     protocol = dataclasses.replace(protocol, adjacency="zero-out-user")
     assert protocol.empty_record == "the uniform density"
-    half = TrigonometricDensity(
-        np.array([1.0, *(math.sqrt(0.5) * f(0.6 * math.pi) for f in (math.cos, math.sin))])
-    )
-    assert run(protocol, users).value == pytest.approx(half.on_grid(), abs=1e-6)
+    theta = tuple(math.sqrt(0.5) * f(0.6 * math.pi) for f in (math.cos, math.sin))
+    half = DensitySamples(n_users=1, samples_per_user=1, density=theta)
+    assert run(protocol, users).value == pytest.approx(half.at_middles(), abs=1e-6)
 
 
 def test_an_even_level_leaves_out_a_sine() -> None:

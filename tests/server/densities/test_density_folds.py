@@ -20,7 +20,7 @@ from tests.running import one_each, streams
 def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[fh.Users, fh.Floats]:
     """Users, and the density itself on the grid."""
     spec = DensitySamples(n_users=n, samples_per_user=T, density=density, seed=seed)
-    return spec.load().users, spec.exact.on_grid()
+    return spec.load().users, spec.at_middles()
 
 
 def folds(*args: Any, **how: Any) -> Density:
