@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedhist.base.checks import check_size, check_within
+from fedhist.base.checks import check_integer, check_size, check_within
 from simulations.audit.bounds import ALPHA
 
 Kind = Literal["exact", "statistical", "end to end", "structural", "wire"]
@@ -121,6 +121,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_size("effort", self.effort)
+        check_integer("seed", self.seed, least=0)
         check_within("alpha", self.alpha, 0, 1, "()")
         if len(self.records) not in (0, 2):
             raise ValueError(f"two records are compared, got {len(self.records)}")

@@ -82,8 +82,10 @@ def audit(
 def two_records(path: Path) -> tuple[Any, ...]:
     """Read the two records of ``--inputs``.
 
-    Raises ValueError if the file is no JSON list of two.
+    Raises ValueError if there is no file, or it is no JSON list of two.
     """
+    if not path.is_file():
+        raise ValueError(f"no such file of two records: {path}")
     form = 'two records, such as [{"tea": 2}, {"rye": 1}], or of samples [[0.5, 1.0], [-1.0]]'
     try:
         records = json.loads(path.read_text(encoding="utf-8"))

@@ -122,7 +122,8 @@ def run(
     }
     overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
-    overrides += [*dotted(ctx.args, named), *(set_ or [])]
+    more = [config, *ctx.args] if config.startswith("-") else ctx.args  # an option where it stands
+    overrides += [*dotted(more, named), *(set_ or [])]
     quiet_flower()
     text, name = settings_text(config, "configuration")
     with reading(config):
