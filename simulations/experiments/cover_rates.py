@@ -23,8 +23,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.truths import squared_l2
 from fedhist.protocols import CoverSelect
 from simulations.experiments.experiment import Findings, mean_and_error
-from simulations.experiments.local_populations import users_of
-from simulations.experiments.local_runs import log_slope
+from simulations.experiments.local_runs import log_slope, users_of
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 

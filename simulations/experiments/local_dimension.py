@@ -23,8 +23,14 @@ from fedhist.protocols import MeanL2, MeanLinf
 from fedhist.users.batch import Users
 from server.localize.choice import plan_univariate
 from simulations.experiments.experiment import Findings
-from simulations.experiments.local_populations import ball_means, box_means
-from simulations.experiments.local_runs import Errors, Grid, log_slope, naive_mse
+from simulations.experiments.local_runs import (
+    Errors,
+    Grid,
+    ball_means,
+    box_means,
+    log_slope,
+    naive_mse,
+)
 
 Geometry = Literal["linf", "l2"]
 FoldMean = MeanLinf | MeanL2

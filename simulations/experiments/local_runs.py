@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
@@ -115,11 +115,7 @@ class Errors:
 
 
 def measure(
-    protocol: Protocol,
-    population: Population,
-    repeats: int,
-    *key: object,
-    reach: float = math.inf,
+    protocol: Protocol, population: Population, repeats: int, *key: object, reach: float = math.inf
 ) -> Errors:
     """Run a protocol ``repeats`` times, each on users drawn anew.
 
@@ -148,21 +144,78 @@ def largest_ratio(findings: Sequence[tuple[float, float | None]], theory: ArrayL
     return float((low / np.asarray(theory)).max())
 
 
-def line_through(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> tuple[float, float, float]:
-    """Fit y = a + b x by least squares with weights 1 / stderr^2: a, b and the error of b.
+def log_slope(x: ArrayLike, y: ArrayLike, relative: ArrayLike | None = None) -> tuple[float, float]:
+    """Fit ln y against x by least squares: the slope and its error, by y's relative errors.
 
-    >>> line_through([0, 1, 2], [1, 3, 5], [1, 1, 1])[:2]
-    (1.0, 2.0)
+    >>> log_slope([0, 1, 2], np.exp([1, 3, 5]), [1, 1, 1])[0]
+    2.0
     """
-    u, v, w = (np.asarray(t, dtype=np.float64) for t in (x, y, stderr))
-    w = 1 / np.square(w)
+    u, v = np.asarray(x, dtype=np.float64), np.log(y)
+    w = 1 / np.square(np.ones_like(v) if relative is None else np.asarray(relative))
     middle = float((w * u).sum() / w.sum())
     spread = float((w * np.square(u - middle)).sum())
-    slope = float((w * (u - middle) * v).sum()) / spread
-    return float((w * v).sum() / w.sum()) - slope * middle, slope, 1 / math.sqrt(spread)
+    return float((w * (u - middle) * v).sum()) / spread, 1 / math.sqrt(spread)
 
 
-def log_slope(x: ArrayLike, y: ArrayLike, relative: ArrayLike | None = None) -> tuple[float, float]:
-    """Fit ln y against x by least squares: the slope and its error, by y's relative errors."""
-    log = np.log(y)
-    return line_through(x, log, np.ones_like(log) if relative is None else relative)[1:]
+# -- their populations: each user holds one sample, the mean of T, exact in law -------------------
+
+# A protocol of means reads a user's record only through its mean, so that one sample with the law
+# of the mean of T i.i.d. samples stands for all of them; T is then as large as one likes. (A
+# procedure that counts the first T* samples of a user is given means of T* samples.) Ids are drawn
+# anew each time, so that the sizes of cohorts and folds vary as they would.
+
+
+def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Users:
+    """Make users whose T samples are +-1 with the mean theta.
+
+    >>> users = coin_means(3, 10**9, 0.25, np.random.default_rng(0))
+    >>> np.round(users.reals.values[:, 0], 3).tolist()
+    [0.25, 0.25, 0.25]
+    """
+    return box_means(n, T, np.array([theta]), rng)
+
+
+def box_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Users:
+    """Make users whose T samples are independent +-1 in every coordinate, with the mean theta.
+
+    ``theta``: (d,) float, in [-1, 1].
+
+    Returns
+    -------
+    Users
+        With (n, d) samples, 2 Bin(T, (1 + theta_j) / 2) / T - 1.
+    """
+    return users_of(_means(n, T, np.asarray(theta, dtype=np.float64), rng), rng)
+
+
+def ball_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Users:
+    """Make users whose T samples lie on the unit sphere: +-d^-1/2 in every coordinate.
+
+    ``theta``: (d,) float, the mean; in [-d^-1/2, d^-1/2].
+
+    Returns
+    -------
+    Users
+        With (n, d) samples.
+    """
+    root = np.sqrt(np.size(theta))
+    return users_of(_means(n, T, root * np.asarray(theta, dtype=np.float64), rng) / root, rng)
+
+
+def _means(n: int, T: int, theta: Floats, rng: np.random.Generator) -> Floats:
+    """Draw means of T samples +-1: (n, d). NumPy sets a binomial up once per call and parameter."""
+    out = np.empty((n, len(theta)))
+    for mean in np.unique(theta):
+        columns = np.flatnonzero(theta == mean)
+        out[:, columns] = rng.binomial(T, (1 + mean) / 2, (n, len(columns))) * (2 / T) - 1
+    return out
+
+
+def users_of(means: Floats, rng: np.random.Generator) -> Users:
+    """Make users with one sample each, (n, d), under fresh ids."""
+    return Users.from_samples(fresh_ids(len(means), rng), np.arange(len(means) + 1), means)
+
+
+def fresh_ids(n: int, rng: np.random.Generator) -> NDArray[np.uint64]:
+    """Draw n consecutive ids from a random start: what is split by them is a salted hash."""
+    return np.arange(n, dtype=np.uint64) + np.uint64(rng.integers(0, 1 << 62))

@@ -21,8 +21,7 @@ from fedhist.protocols import Mean
 from fedhist.users.batch import Users
 from server.modes import Mode
 from simulations.experiments.experiment import Findings
-from simulations.experiments.local_populations import coin_means
-from simulations.experiments.local_runs import Errors, Grid, log_slope, naive_mse
+from simulations.experiments.local_runs import Errors, Grid, coin_means, log_slope, naive_mse
 
 STEADY, FLAT, BEND = "before the plateau", "the plateau", "the bend"
 PRINTED = "the paper's mode"

@@ -22,8 +22,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.protocols import Density, MeanL2, MeanLinf
 from fedhist.users.batch import Users
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
-from simulations.experiments.local_populations import ball_means, box_means
-from simulations.experiments.local_runs import measure, naive_mse
+from simulations.experiments.local_runs import ball_means, box_means, measure, naive_mse
 from simulations.experiments.sparse_selection import Task
 from simulations.populations.density_samples import DensitySamples
 from simulations.runs.options import Options

@@ -31,8 +31,7 @@ from server.means.sparse_mean import SparseMean
 from server.noise import noise_source
 from server.session.session import Session
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
-from simulations.experiments.local_populations import fresh_ids
-from simulations.experiments.local_runs import largest_ratio
+from simulations.experiments.local_runs import fresh_ids, largest_ratio
 from simulations.runtimes.inline import InlinePopulation
 
 SELECT, SECOND = "against d", "second procedure"

@@ -13,6 +13,7 @@ from simulations.experiments.single_items import (
     only,
     protocol_for,
 )
+from simulations.populations import item_totals
 
 EQUAL = 1e-3
 RANKS = ("most frequent item", "second item", "third item")
@@ -66,7 +67,6 @@ def _measure(findings: Findings, name: str, mine: Users, clip: int) -> None:
 
 def most_used(users: Users, most: int) -> list[str]:
     """Name the items with the largest totals. NOT PRIVATE."""
-    v = users.counts
-    totals = np.bincount(v.item, weights=v.count, minlength=len(v.vocabulary))
+    totals = item_totals(users)
     order = np.argsort(-totals, kind="stable")[: min(most, int((totals > 0).sum()))]
-    return [v.vocabulary[int(j)] for j in order]
+    return [users.vocabulary[int(j)] for j in order]

@@ -14,6 +14,7 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.errors import nearest
 from fedhist.users.batch import Users
+from fedhist.users.shards import Samples
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
 from simulations.populations import Plan
 from simulations.populations.draws import Choice, beta_of, urn_kernel, words
@@ -21,15 +22,11 @@ from simulations.populations.synthetic import (
     SharesDiffer,
     Sizes,
     Synthetic,
-    sampled_users,
     samples_told,
 )
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
-    {
-        "one-bump": ((1.0, 0.4, 2),),
-        "two-bumps": ((0.6, 0.3, 5), (0.4, 0.7, 9)),
-    }
+    {"one-bump": ((1.0, 0.4, 2),), "two-bumps": ((0.6, 0.3, 5), (0.4, 0.7, 9))}
 )
 """Named densities: (share, centre, power) of each bump, see :func:`bump`."""
 CELLS = 1 << 16
@@ -114,7 +111,7 @@ class DensitySamples(Synthetic):
     def make(self, first: int, n: int) -> Users:
         indptr = self.indptr(first, n, self.samples_per_user, 1)
         values = self.hold(first, indptr)
-        return sampled_users(self.ids(first, n), indptr, values[:, None])
+        return Users(self.ids(first, n), samples=Samples(indptr, values[:, None]))
 
     def hold(self, first: int, indptr: Integers) -> Floats:
         """Draw the samples of users first, ...: one user's after the other's, (indptr[-1],)."""

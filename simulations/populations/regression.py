@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
+from fedhist.users.shards import Samples
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Whole, one_of
 from simulations.populations import Plan
 from simulations.populations.draws import each, normal_of, unit, words
@@ -18,7 +19,6 @@ from simulations.populations.synthetic import (
     Synthetic,
     check_leading,
     leading,
-    sampled_users,
     samples_told,
 )
 
@@ -99,4 +99,4 @@ class Regression(Synthetic):
             values[:, d] = np.where(unit(drawn[:, d]) * (1 + np.exp(-z)) < 1, 1.0, -1.0)
         else:
             values[:, d] = z + self.noise * normal_of(drawn[:, d])
-        return sampled_users(self.ids(first, n), indptr, values)
+        return Users(self.ids(first, n), samples=Samples(indptr, values))

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
+from fedhist.users.shards import Samples
 from simulations.config.reading import Finite, Natural, Positive, Whole
 from simulations.populations import Plan
 from simulations.populations.draws import each, normal_of, words
@@ -18,7 +19,6 @@ from simulations.populations.synthetic import (
     Synthetic,
     check_leading,
     leading,
-    sampled_users,
     samples_told,
 )
 
@@ -93,4 +93,4 @@ class Gaussian(Synthetic):
             rows = np.repeat(own, np.diff(indptr), axis=0)
         drawn = normal_of(words(self.key("samples"), first, indptr, self.dimension))
         values = np.clip(rows + self.spread * drawn, self.low, self.high)
-        return sampled_users(self.ids(first, n), indptr, values)
+        return Users(self.ids(first, n), samples=Samples(indptr, values))

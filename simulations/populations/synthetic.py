@@ -20,7 +20,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Items, Samples, Shard
+from fedhist.users.shards import BLOCK, Items, Shard
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Positive, Whole
 from simulations.populations import Loaded, Plan, PopulationSpec, numbered_ids
 from simulations.populations.draws import Choice, each, items_kernel, unit, words
@@ -86,16 +86,17 @@ class Synthetic(PopulationSpec):
         """Return the ids of users first, ..., first + n - 1: a bijection of their numbers."""
         return numbered_ids(first, n, self.key("ids"))
 
-    def uniforms(self, purpose: str, first: int, n: int, width: int = 1) -> Floats:
-        """Draw so many uniforms of each user: (n, width)."""
-        return np.asarray(unit(words(self.key(purpose), first, each(n), width)))
-
     def indptr(self, first: int, n: int, sizes: Sizes, width: int) -> Integers:
-        """Return where the samples of users first, ... begin, of ``width`` words each: (n + 1,)."""
+        """Return where the samples of users first, ... begin, of ``width`` words each: (n + 1,).
+
+        Of a pair, size k has probability log((k + 1) / k) / log((hi + 1) / lo).
+        """
         if not isinstance(sizes, tuple):
             check_sizes(np.array([sizes]), width)
             return each(n, sizes)
-        drawn = log_uniform(self.uniforms("sizes", first, n)[:, 0], sizes)
+        lo, hi = sizes
+        level = unit(words(self.key("sizes"), first, each(n)))[:, 0]
+        drawn = np.clip(np.floor(lo * np.power((hi + 1) / lo, level)), lo, hi).astype(np.int64)
         check_sizes(drawn, width)
         return offsets(drawn)
 
@@ -238,27 +239,10 @@ def check_sizes(sizes: Integers, width: int = 1) -> None:
         raise PopulationError(f"a user has fewer than 2^32 = {MOST:,} draws, one had {most:,}")
 
 
-def log_uniform(uniforms: Floats, sizes: Sizes) -> Integers:
-    """Return users' numbers of samples, (n,): one number, or log-uniform on lo, ..., hi.
-
-    Of a pair, size k has probability log((k + 1) / k) / log((hi + 1) / lo).
-    """
-    if not isinstance(sizes, tuple):
-        return np.full(len(uniforms), sizes, dtype=np.int64)
-    lo, hi = sizes
-    grown: Floats = np.floor(lo * np.power((hi + 1) / lo, uniforms))
-    return np.clip(grown, lo, hi).astype(np.int64)
-
-
 def samples_told(n_users: int, sizes: Sizes) -> str:
     """Say how many users there are, and how many samples they have."""
     lo, hi = sizes if isinstance(sizes, tuple) else (sizes, sizes)
     return f"{n_users:,} users, {lo if lo == hi else f'{lo} to {hi}'} samples each"
-
-
-def sampled_users(ids: Words, indptr: Integers, values: Floats) -> Users:
-    """Hand rows of samples to users."""
-    return Users(ids, samples=Samples(indptr, values))
 
 
 def leading(value: Leading, dimension: int) -> Floats:

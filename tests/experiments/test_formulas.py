@@ -18,7 +18,7 @@ from simulations.experiments import clipping_theorems as theorems
 from simulations.experiments import rate_tables as tables
 from simulations.experiments import user_complexity as complexity
 from simulations.experiments.clipping_theorems import Clipped, Rates
-from simulations.experiments.erm_theorems import Problem, erm_rate, erm_users, sco_rate, sco_users
+from simulations.experiments.erm_rates import Problem, erm_rate, erm_users, sco_rate, sco_users
 from simulations.experiments.experiment import experiment
 from simulations.experiments.single_items import compare, protocol_for
 from simulations.experiments.unbounded_domain import expected_errors
