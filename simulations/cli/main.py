@@ -98,11 +98,17 @@ def run(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading, settings_text, toml_value
-    from simulations.reporting.files import NEW, check_folder
     from simulations.reporting.table import quiet_flower
     from simulations.runs.booked_run import repeat_job, run_job
     from simulations.runs.config import config_of, parse_tables, prepare
-    from simulations.runs.results import RUN, Finished, folder_for, print_job, summary_of
+    from simulations.runs.results import (
+        RUN,
+        Finished,
+        check_place,
+        folder_for,
+        print_job,
+        summary_of,
+    )
 
     overrides = data.overrides(plugin)
     place(workers, ray_address)
@@ -138,7 +144,7 @@ def run(
             "address out, or give --runtime ray"
         )
     kind = RUN if loaded.repeat is None else "repeat"
-    check_folder(loaded.run.out or NEW, kind, force=force)  # before anything is asked and spent
+    check_place(loaded, kind, force=force)  # before anything is asked and spent
     with reading(config):
         prepared = prepare(loaded)
     if loaded.repeat is not None:

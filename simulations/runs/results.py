@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import tempfile
@@ -25,11 +26,18 @@ from fedhist.privacy.ledger import Ledger, whole
 from fedhist.users.keys import Keys
 from simulations.reporting.charts import CHART, Chart
 from simulations.reporting.estimates import chart_of, columns_of, write_table
-from simulations.reporting.files import new_folder, whole_folder, write_json
+from simulations.reporting.files import (
+    NEW,
+    check_folder,
+    new_folder,
+    plain,
+    whole_folder,
+    write_json,
+)
 from simulations.reporting.intervals import NORMAL
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table, clipped, number, numeric, print_facts, print_table
-from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
+from simulations.runs.config import SHUFFLE, Config, Prepared, shuffle_in_words
 from simulations.runs.options import Outcome
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 """The kind of folder that a run writes."""
+CONFIG = "config.json"
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
@@ -147,6 +156,21 @@ def predicted(prepared: Prepared, known: Facts) -> Prediction:
         return Prediction(prepared.protocol.loss_name, math.nan, "simulated", str(e))
 
 
+def check_place(config: Config, kind: str, *, force: bool) -> None:
+    """Refuse a folder that may not be replaced: somebody's, or a run's of another question."""
+    folder = check_folder(config.run.out or NEW, kind, force=force)
+    if force or not (folder / CONFIG).is_file():
+        return
+    old = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    new = plain(config.to_dict())
+    for table in ("protocol", "population"):
+        if old.get(table, new[table]) != new[table]:
+            raise ValueError(
+                f"{config.run.out} holds a run of another [{table}]; it is left alone (--force "
+                "replaces it)"
+            )
+
+
 def folder_for(name: str, out: str) -> Path:
     """Return the folder of a run's results; a new one under results/ where none is named."""
     return (Path(out) if out else new_folder(name)).absolute()
@@ -183,7 +207,7 @@ def written_somewhere(folder: Path, write: Callable[[Path], None]) -> None:
 def _write_to(folder: Path, finished: Finished, force: bool) -> None:
     prepared, first = finished.prepared, finished.outcomes[0]
     with whole_folder(folder, RUN, force=force) as part:
-        write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
+        write_json(part / CONFIG, describe(prepared, [o.seed for o in finished.outcomes]))
         write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         finished.write(part)

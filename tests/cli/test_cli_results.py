@@ -156,6 +156,18 @@ def test_an_estimate_that_cannot_be_evaluated_is_written(
     assert "predicted" not in Path("out/metrics.json").read_text()
 
 
+def test_a_run_of_another_question_is_replaced_by_force_only(run: Command) -> None:
+    assert run("--out", "out").status == run("--out", "out").status == 0
+    for other in ("--epsilon", "7"), ("--population.n_users", "50"):
+        before = Path("out/config.json").read_bytes()
+        answer = run("--out", "out", *other)
+        assert answer.status == 2
+        assert "--force" in answer.err
+        assert Path("out/config.json").read_bytes() == before
+        assert run("--out", "out", *other, "--force").status == 0
+        assert Path("out/config.json").read_bytes() != before
+
+
 def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) -> None:
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years")
