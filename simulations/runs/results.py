@@ -161,8 +161,11 @@ def check_place(config: Config, kind: str, *, force: bool) -> None:
     folder = check_folder(config.run.out or NEW, kind, force=force)
     if force or not (folder / CONFIG).is_file():
         return
-    old = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     new = plain(config.to_dict())
+    try:
+        old = dict(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    except (TypeError, ValueError):  # damaged
+        old = dict.fromkeys(new)
     for table in ("protocol", "population"):
         if old.get(table, new[table]) != new[table]:
             raise ValueError(

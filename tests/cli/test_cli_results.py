@@ -166,6 +166,11 @@ def test_a_run_of_another_question_is_replaced_by_force_only(run: Command) -> No
         assert Path("out/config.json").read_bytes() == before
         assert run("--out", "out", *other, "--force").status == 0
         assert Path("out/config.json").read_bytes() != before
+    for damaged in "{", "[1]", "":
+        Path("out/config.json").write_text(damaged)
+        answer = run("--out", "out")
+        assert answer.status == 2
+        assert "--force" in answer.err
 
 
 def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) -> None:
