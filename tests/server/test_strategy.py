@@ -25,14 +25,13 @@ from simulations.runtimes.flower_internals import (
 from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED, NODES = 4, 8
-OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 
 class Flaky(LocalGrid):
     """May lose some nodes, and have some that fail."""
 
     def __init__(self, users: Users, n_nodes: int = NODES, absent: tuple[int, ...] = ()) -> None:
-        super().__init__(users.split(n_nodes), SEED, owner=OWNER)
+        super().__init__(users.split(n_nodes), SEED)
         self.absent, self.failing = set(absent), set[int]()
         self.polls, self.sent = 0, 0
 

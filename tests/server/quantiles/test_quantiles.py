@@ -16,10 +16,9 @@ import pytest
 
 import fedhist as fh
 from clients.quantiles.queries import OF, PER_USER, BinShares
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import USER_LEVEL, Adjacency
 from fedhist.protocols import Quantiles
 from server.quantiles.quantiles import (
-    ADJACENCIES,
     ExponentialLevels,
     NoisyCurve,
     fitted_bins,
@@ -27,6 +26,7 @@ from server.quantiles.quantiles import (
 )
 from tests.running import Recorder, one_each
 
+ADJACENCIES = tuple(a.value for a in USER_LEVEL)
 LEVELS = (0.02, 0.3, 0.5, 0.9)
 REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
 
