@@ -18,7 +18,7 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.files import whole_file
 from fedhist.model.display import Display
-from simulations.reporting.pictures import BLACK, GREY, trust_look
+from simulations.reporting.pictures import BLACK, GREY, logarithmic, trust_look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,7 +186,7 @@ class Chart:
         for name, (told, style) in below.items():
             level = self.public["n_report"] * self.public[name]
             axes.axhline(level, color=GREY, linestyle=style, lw=1.2, label=told)
-        axes.set_yscale("log")
+        logarithmic(axes, "y")
         axes.yaxis.set_major_formatter("{x:,.10g}")
 
     def _draw_coordinates(self, axes: Any) -> None:
@@ -216,7 +216,7 @@ class Chart:
         top = float(shown.max())
         if top > 50 * max(float(np.median(shown)), 1e-12):
             if shown.min() > 0:
-                axes.set_yscale("log")
+                logarithmic(axes, "y")
             else:
                 noise = 1.0 if self.half is None else float(np.median(self.half))
                 axes.set_yscale("symlog", linthresh=max(noise, 1e-3 * top, 1e-12))

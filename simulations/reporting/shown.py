@@ -87,7 +87,7 @@ class Shown(ABC):
 
         Raises NoFigureError if there is nothing.
         """
-        raise NoFigureError("there is nothing to draw, or figure.png in its folder is all")
+        raise NoFigureError("its folder has no chart.npz to draw (--as png gives a figure.png)")
 
     @property
     def table(self) -> pl.DataFrame:
@@ -221,6 +221,13 @@ class Kept(Shown):
         if not self.chart.is_file():
             super().draw(figure)
         Chart.open(self.chart).draw(figure)
+
+    def written(self, kind: str) -> bytes:
+        """Return it as a file; a figure that cannot be drawn anew as it was written."""
+        picture = self.chart.with_name("figure.png")
+        if kind == "png" and picture.is_file():
+            return picture.read_bytes()
+        return super().written(kind)
 
     @property
     def secret(self) -> str:

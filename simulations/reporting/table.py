@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -249,14 +250,15 @@ def numeric(names: Iterable[str], **more: Any) -> list[Column | str]:
 def markdown(table: Table) -> str:
     r"""Write a table as Markdown, without its title and its notes.
 
-    >>> print(markdown(Table.of(["a", Column("n", right=True)], [("x|y", 1200)])))
+    >>> print(markdown(Table.of(["a", Column("n", right=True)], [("x|<y>", 1200)])))
     | a | n |
     |---|---:|
-    | x\|y | 1,200 |
+    | x\|&lt;y&gt; | 1,200 |
     """
     table = table.usual
     rows = [[c.text for c in row] for row in table.written() if row is not None]
-    body = [[" ".join(c.split()).replace("|", "\\|") for c in r] for r in [table.header, *rows]]
+    cells = [[escape(" ".join(c.split()), quote=False) for c in r] for r in [table.header, *rows]]
+    body = [[c.replace("|", "\\|") for c in r] for r in cells]
     lines = ["| " + " | ".join(row) + " |" for row in body]
     rules = ["|---:" if c.right else "|---" for c in table.columns]
     return "\n".join([lines[0], "".join(rules) + "|", *lines[1:]])

@@ -126,11 +126,19 @@ class Finished(Shown):
     def chart(self) -> Chart:
         """Return the figure of the first estimate, over the truth where it is known."""
         shown, truth, evaluation = self.outcomes[0].estimate, None, self.evaluation
+        told = list(self.prepared.not_private)
         if evaluation is not None:
             truth = evaluation.truth
-            if evaluation.support is not None:
+            if evaluation.support is not None and shown.keys is not None:
+                n, absent = (
+                    len(shown.keys),
+                    int((evaluation.support.positions(shown.keys) < 0).sum()),
+                )
+                told += [f"{absent} of {n} estimates are of no user's items: not drawn"] * (
+                    absent > 0
+                )
                 shown = shown.over(evaluation.support, invented=self.prepared.protocol.invents)
-        return chart_of(shown, truth, self.prepared.protocol, self.prepared.not_private)
+        return chart_of(shown, truth, self.prepared.protocol, told)
 
 
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:

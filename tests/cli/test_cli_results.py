@@ -100,6 +100,8 @@ def test_what_a_folder_holds(run: Command) -> None:
     figure = Kept.open(Path("out")).figure()
     assert figure.axes[0].get_title("left").startswith("test-ending: (1, 1e-06)-DP per user")
     assert Kept.open(Path("out")).written("png").startswith(PNG)
+    Path("out/figure.png").write_bytes(b"as it was written")
+    assert Kept.open(Path("out")).written("png") == b"as it was written"
 
 
 def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
