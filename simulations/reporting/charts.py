@@ -63,7 +63,7 @@ class Chart:
         arrays = {k: fields.pop(k) for k in ARRAYS}
         known = {k: v for k, v in arrays.items() if v is not None}
         body = io.BytesIO()
-        np.savez(body, words=np.array(json.dumps(fields)), **known)
+        np.savez(body, words=np.array(json.dumps(fields, default=float)), **known)
         whole_file(path, body.getvalue())
 
     @classmethod

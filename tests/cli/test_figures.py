@@ -34,7 +34,9 @@ def axes_of(name: str, value: Any, truth: Any = None, **details: Any) -> Any:
 def test_a_figure_is_what_its_run_wrote(tmp_path: Path) -> None:
     """Arrays, words and what is missing come back as they were: the same file, letter by letter."""
     named = Estimate.ok(np.arange(3.0), stderr=np.ones(3), keys=Keys.of(["tea", "", "é"]))
-    found = Estimate.ok(np.ones(3), public={"n_report": 9.0, "missed_below": 0.5, "threshold": 0.2})
+    found = Estimate.ok(
+        np.ones(3), public={"n_report": np.int64(9), "missed_below": 0.5, "threshold": 0.2}
+    )
     quantiles = example("quantiles")
     levels = Estimate.ok(np.linspace(0, 1, len(quantiles.positions)))
     for estimate, truth, protocol in (
