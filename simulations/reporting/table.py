@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 MISSING = "-"
 HEADING, GOOD, NOTED, BAD = "heading", "good", "noted", "bad"
+_TAG = re.compile(r"<(?=[a-zA-Z/!?])")
+"""Where Markdown would begin HTML."""
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -253,12 +254,12 @@ def markdown(table: Table) -> str:
     >>> print(markdown(Table.of(["a", Column("n", right=True)], [("x|<y>", 1200)])))
     | a | n |
     |---|---:|
-    | x\|&lt;y&gt; | 1,200 |
+    | x\|&lt;y> | 1,200 |
     """
     table = table.usual
     rows = [[c.text for c in row] for row in table.written() if row is not None]
-    cells = [[escape(" ".join(c.split()), quote=False) for c in r] for r in [table.header, *rows]]
-    body = [[c.replace("|", "\\|") for c in r] for r in cells]
+    cells = [[" ".join(c.split()).replace("|", "\\|") for c in r] for r in [table.header, *rows]]
+    body = [[_TAG.sub("&lt;", c) for c in r] for r in cells]
     lines = ["| " + " | ".join(row) + " |" for row in body]
     rules = ["|---:" if c.right else "|---" for c in table.columns]
     return "\n".join([lines[0], "".join(rules) + "|", *lines[1:]])
