@@ -180,11 +180,10 @@ def load_plugin(path: str | Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except SyntaxError as e:
+    except BaseException as e:
         del sys.modules[name]
-        raise ValueError(f"{e.filename}, line {e.lineno}: {e.msg}") from e
-    except BaseException:
-        del sys.modules[name]
+        if isinstance(e, SyntaxError):
+            raise ValueError(f"{e.filename}, line {e.lineno}: {e.msg}") from e
         raise
     if len(_protocols) + len(_queries) == before:
         raise ValueError(f"the plugin {file} registers no protocol and no query")

@@ -175,7 +175,7 @@ class BoundedHistogram(DomainHistogram, Central):
 
     def sums(self, users: Users) -> dict[str, Array]:
         clipping = float(self.clip), self.norm, float(self.grid or 0.0)
-        whole, clipped = domains.whole_and_kept(users, self.domain, *clipping)
+        whole, clipped = domains.whole_and_clipped(users, self.domain, *clipping)
         return {"whole": whole, "kept": clipped}
 
     def error_of(self, facts: Facts) -> Prediction:

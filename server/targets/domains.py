@@ -111,19 +111,19 @@ def totals(users: Shard, domain: Keys, most: float = math.inf) -> Floats:
     return out
 
 
-def whole_and_kept(
+def whole_and_clipped(
     users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0
 ) -> tuple[Floats, Floats]:
     """Compute the totals before and after clipping each user to a norm, (d,) each."""
-    whole, kept = np.zeros((2, len(domain)))
+    whole, clipped = np.zeros((2, len(domain)))
     for n, user, item, count in in_domain(users, domain):
         size = np.bincount(user, count**norm, n) ** (1 / norm)
         part = (clip / np.maximum(np.maximum(size, clip), 1e-300))[user] * count
         if grid > 0:
             part = grid * np.floor(part / grid * (1 + 2e-15))
         whole += np.bincount(item, count, len(domain))
-        kept += np.bincount(item, part, len(domain))
-    return whole, kept
+        clipped += np.bincount(item, part, len(domain))
+    return whole, clipped
 
 
 def users_shares(users: Shard, domain: Keys) -> dict[str, Array]:

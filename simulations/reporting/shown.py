@@ -218,9 +218,10 @@ class Kept(Shown):
 
     def draw(self, figure: Figure) -> None:
         """Draw the estimate of a run."""
-        if not self.chart.is_file():
+        if self.chart.is_file():
+            Chart.open(self.chart).draw(figure)
+        else:
             super().draw(figure)
-        Chart.open(self.chart).draw(figure)
 
     def written(self, kind: str) -> bytes:
         """Return it as a file; a figure that cannot be drawn anew as it was written."""

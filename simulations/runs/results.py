@@ -130,13 +130,9 @@ class Finished(Shown):
         if evaluation is not None:
             truth = evaluation.truth
             if evaluation.support is not None and shown.keys is not None:
-                n, absent = (
-                    len(shown.keys),
-                    int((evaluation.support.positions(shown.keys) < 0).sum()),
-                )
-                told += [f"{absent} of {n} estimates are of no user's items: not drawn"] * (
-                    absent > 0
-                )
+                n, at = len(shown.keys), evaluation.support.positions(shown.keys)
+                if absent := int((at < 0).sum()):
+                    told.append(f"{absent} of {n} estimates are of no user's items: not drawn")
                 shown = shown.over(evaluation.support, invented=self.prepared.protocol.invents)
         return chart_of(shown, truth, self.prepared.protocol, told)
 

@@ -34,14 +34,14 @@ def axes_of(name: str, value: Any, truth: Any = None, **details: Any) -> Any:
 def test_a_figure_is_what_its_run_wrote(tmp_path: Path) -> None:
     """Arrays, words and what is missing come back as they were: the same file, letter by letter."""
     named = Estimate.ok(np.arange(3.0), stderr=np.ones(3), keys=Keys.of(["tea", "", "é"]))
-    found = Estimate.ok(
+    items = Estimate.ok(
         np.ones(3), public={"n_report": np.int64(9), "missed_below": 0.5, "threshold": 0.2}
     )
     quantiles = example("quantiles")
     levels = Estimate.ok(np.linspace(0, 1, len(quantiles.positions)))
     for estimate, truth, protocol in (
         (named, np.ones(3), example("bounded-histogram")),
-        (found, None, example("heavy-hitters")),
+        (items, None, example("heavy-hitters")),
         (levels, levels.value, quantiles),
     ):
         chart = chart_of(estimate, truth, protocol, ["a choice"])

@@ -10,7 +10,7 @@ from walked_users import Walked
 import fedhist as fh
 from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols import BoundedHistogram, ItemHistogram, UnboundedHistogram
-from server.targets.domains import whole_and_kept
+from server.targets.domains import whole_and_clipped
 from tests.running import count_table, table_users
 
 DOMAIN = fh.Keys.of(["f", "b", "a", "elsewhere", "d"])
@@ -67,7 +67,7 @@ def test_against_all_records_at_once(protocol: fh.Protocol, slow: Callable[..., 
 
 def test_large_counts_are_added_in_doubles() -> None:
     users = fh.Users.from_records({"ann": {"a": 2**61, "b": 3}, "bob": {"a": 1}})
-    whole, kept = whole_and_kept(users, fh.Keys.of(["a", "b"]), 2.0, 2)
+    whole, kept = whole_and_clipped(users, fh.Keys.of(["a", "b"]), 2.0, 2)
     assert whole.tolist() == [2.0**61, 3.0]
     assert kept.tolist() == pytest.approx([3.0, 2 * 3 / 2**61])
 

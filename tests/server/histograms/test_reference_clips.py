@@ -58,7 +58,7 @@ def test_clipped_curve_is_clipped_totals_at_every_threshold():
         clips = np.unique(np.concatenate((at_norms[at_norms > 0], [0.3, 2.0, 9.7, 1e4])))
         curve = clipped_curve(users, domain, clips, norm)
         for clip, kept in zip(clips, curve, strict=True):
-            _, want = domains.whole_and_kept(users, domain, clip, norm)
+            _, want = domains.whole_and_clipped(users, domain, clip, norm)
             np.testing.assert_allclose(kept, want, rtol=1e-11, atol=1e-9)
 
 
